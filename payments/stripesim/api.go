@@ -63,7 +63,7 @@ func rejectedByState(code, param, message string) *apiError {
 // missing returns the error for an object that does not exist. noun is what Stripe calls the object in messages.
 func missing(noun, id, param string) *apiError {
 	e := rejectedByState("resource_missing", param, fmt.Sprintf("No such %s: '%s'", noun, id))
-	if param == "id" || param == "session" {
+	if param == "session" {
 		e.status = http.StatusNotFound
 	}
 	return e
@@ -76,17 +76,11 @@ func (s *Simulator) Handler() http.Handler {
 	mux.Handle("GET /v1/checkout/sessions", s.api(s.listSessions))
 	mux.Handle("GET /v1/checkout/sessions/{id}", s.api(s.retrieveSession))
 	mux.Handle("POST /v1/checkout/sessions/{id}/expire", s.api(s.expireSession))
-	mux.Handle("GET /v1/payment_intents/{id}", s.api(s.retrieveIntent))
-	mux.Handle("GET /v1/charges/{id}", s.api(s.retrieveCharge))
-	mux.Handle("GET /v1/disputes/{id}", s.api(s.retrieveDispute))
 	mux.Handle("GET /v1/balance_transactions", s.api(s.listBalanceTransactions))
 	mux.Handle("GET /v1/account", s.api(s.retrieveAccount))
 	mux.Handle("GET /v1/webhook_endpoints", s.api(s.listEndpoints))
 	mux.Handle("POST /v1/refunds", s.api(s.createRefund))
 	mux.Handle("GET /v1/refunds", s.api(s.listRefunds))
-	mux.Handle("GET /v1/refunds/{id}", s.api(s.retrieveRefund))
-	mux.Handle("GET /v1/events", s.api(s.listEvents))
-	mux.Handle("GET /v1/events/{id}", s.api(s.retrieveEvent))
 	mux.Handle("/v1/", s.api(nil))
 	s.addCheckout(mux)
 	s.addControl(mux)

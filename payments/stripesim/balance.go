@@ -99,7 +99,7 @@ func (s *Simulator) listBalanceTransactions(ctx context.Context, tx *sql.Tx, c *
 	kind := f.optional("type")
 	source := f.optional("source")
 	expand := f.expands("data.source")
-	from, to := f.created()
+	from, until := f.created()
 	p := f.page()
 	if err := f.end(); err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func (s *Simulator) listBalanceTransactions(ctx context.Context, tx *sql.Tx, c *
 			JOIN stripesim.payment_intents p ON p.id = b.payment_intent JOIN stripesim.sessions s ON s.id = p.session_id
 		WHERE s.account = $1 AND s.livemode = $2 AND b.seq < $3 AND ($4 = '' OR b.source = $4)
 			AND ($5 = '' OR $5 = CASE WHEN b.reporting_category IN ('charge', 'refund') THEN b.reporting_category ELSE 'adjustment' END)
-			AND floor(extract(epoch FROM b.created_at)) BETWEEN $6 AND $7
-		ORDER BY b.seq DESC LIMIT $8`, c.owner.account, c.owner.live, before, source, kind, from, to, p.limit+1)
+			AND floor(extract(epoch FROM b.created_at)) >= $6 AND floor(extract(epoch FROM b.created_at)) < $7
+		ORDER BY b.seq DESC LIMIT $8`, c.owner.account, c.owner.live, before, source, kind, from, until, p.limit+1)
 	if err != nil {
 		return nil, err
 	}

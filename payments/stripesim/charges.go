@@ -23,9 +23,6 @@ type charge struct {
 // chargeOf returns the id of the charge of a payment intent.
 func chargeOf(intent string) string { return "ch_" + strings.TrimPrefix(intent, "pi_") }
 
-// intentOf returns the id of the payment intent of a charge.
-func intentOf(charge string) string { return "pi_" + strings.TrimPrefix(charge, "ch_") }
-
 // charges returns the charges of the payment intents that the owner has, by intent.
 func charges(ctx context.Context, tx *sql.Tx, of owner, intents []string) (map[string]charge, error) {
 	rows, err := tx.QueryContext(ctx, `
@@ -94,57 +91,4 @@ func (s *Simulator) recordCharge(ctx context.Context, tx *sql.Tx, eventType stri
 		return err
 	}
 	return s.record(ctx, tx, eventType, of, found[intent].object(), c)
-}
-
-// retrieveCharge is GET /v1/charges/{id}.
-func (s *Simulator) retrieveCharge(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
-	if err := c.form.end(); err != nil {
-		return nil, err
-	}
-	intent := intentOf(c.id)
-	found, err := charges(ctx, tx, c.owner, []string{intent})
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := found[intent]; !ok || chargeOf(intent) != c.id {
-		return nil, missing("charge", c.id, "id")
-	}
-	return found[intent].object(), nil
-}
-
-// intentObject is a payment intent as the API answers it. See https://docs.stripe.com/api/payment_intents/object.
-type intentObject struct {
-	ID                 string            `json:"id"`
-	Object             string            `json:"object"`
-	Amount             int64             `json:"amount"`
-	AmountReceived     int64             `json:"amount_received"`
-	CaptureMethod      string            `json:"capture_method"`
-	ConfirmationMethod string            `json:"confirmation_method"`
-	Created            int64             `json:"created"`
-	Currency           string            `json:"currency"`
-	LatestCharge       string            `json:"latest_charge"`
-	Livemode           bool              `json:"livemode"`
-	Metadata           map[string]string `json:"metadata"`
-	PaymentMethodTypes []string          `json:"payment_method_types"`
-	Status             string            `json:"status"`
-}
-
-// retrieveIntent is GET /v1/payment_intents/{id}. The simulator has payment intents only of sessions that are paid.
-func (s *Simulator) retrieveIntent(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
-	if err := c.form.end(); err != nil {
-		return nil, err
-	}
-	found, err := charges(ctx, tx, c.owner, []string{c.id})
-	if err != nil {
-		return nil, err
-	}
-	p, ok := found[c.id]
-	if !ok {
-		return nil, missing("payment_intent", c.id, "id")
-	}
-	return intentObject{
-		ID: p.intent, Object: "payment_intent", Amount: p.amount, AmountReceived: p.amount, CaptureMethod: "automatic_async",
-		ConfirmationMethod: "automatic", Created: p.createdAt.Unix(), Currency: p.currency, LatestCharge: chargeOf(p.intent),
-		Livemode: p.livemode, Metadata: p.metadata, PaymentMethodTypes: []string{"card"}, Status: "succeeded",
-	}, nil
 }

@@ -3,7 +3,6 @@ package stripesim
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"time"
 )
 
@@ -70,18 +69,6 @@ func (d dispute) object() disputeObject {
 func findDispute(ctx context.Context, tx *sql.Tx, of owner, id string) (dispute, error) {
 	return scanDispute(tx.QueryRowContext(ctx, `
 		SELECT `+disputeColumns+` FROM stripesim.disputes WHERE id = $1 AND account = $2 AND livemode = $3`, id, of.account, of.live))
-}
-
-// retrieveDispute is GET /v1/disputes/{id}.
-func (s *Simulator) retrieveDispute(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
-	if err := c.form.end(); err != nil {
-		return nil, err
-	}
-	d, err := findDispute(ctx, tx, c.owner, c.id)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, missing("dispute", c.id, "id")
-	}
-	return d.object(), err
 }
 
 // dispute opens a dispute of a payment if it has none, and ends it if the state is won or lost. The amount 0 stands for

@@ -129,10 +129,8 @@ func TestEndsOfRefunds(t *testing.T) {
 			f.set(t, func(k *Knobs) { k.Refunds = "succeed" })
 		}
 		testenv.Eventually(t, "the end of the refund", func() bool {
-			r, err := f.stripe.V1Refunds.Retrieve(t.Context(), r.ID, nil)
-			testenv.Must(t, err)
-			last[knob] = r.Status
-			return r.Status == want[1]
+			last[knob] = f.retrieveRefund(t, r.ID).Status
+			return last[knob] == want[1]
 		})
 		if first[knob] != want[0] {
 			t.Errorf("%s: the refund was %s, want %s", knob, first[knob], want[0])

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -65,59 +64,6 @@ func scanEvent(row interface{ Scan(...any) error }) (eventObject, error) {
 	err := row.Scan(&e.ID, &e.Type, &object, &e.Request.ID, &e.Request.IdempotencyKey, &createdAt, &e.Livemode, &e.PendingWebhooks)
 	e.Data.Object, e.Created = object, createdAt.Unix()
 	return e, err
-}
-
-// retrieveEvent is GET /v1/events/{id}.
-func (s *Simulator) retrieveEvent(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
-	if err := c.form.end(); err != nil {
-		return nil, err
-	}
-	e, err := scanEvent(tx.QueryRowContext(ctx, `
-		SELECT `+eventColumns+` FROM stripesim.events e
-		WHERE e.id = $1 AND e.account = $2 AND e.livemode = $3`, c.id, c.owner.account, c.owner.live))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, missing("event", c.id, "id")
-	}
-	return e, err
-}
-
-// listEvents is GET /v1/events.
-func (s *Simulator) listEvents(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
-	f := c.form
-	p := f.page()
-	var types []string
-	if pattern := f.optional("type"); pattern != "" {
-		types = append(types, strings.ReplaceAll(pattern, "*", "%"))
-	}
-	for i := range f.length("types") {
-		types = append(types, f.optional(fmt.Sprintf("types[%d]", i)))
-	}
-	from, to := f.created()
-	if err := f.end(); err != nil {
-		return nil, err
-	}
-	before, err := position(ctx, tx, "event", p.after)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := tx.QueryContext(ctx, `
-		SELECT `+eventColumns+` FROM stripesim.events e
-		WHERE (coalesce(cardinality($1::text[]), 0) = 0 OR type LIKE ANY ($1)) AND seq < $2
-			AND floor(extract(epoch FROM created_at)) BETWEEN $3 AND $4 AND account = $6 AND livemode = $7
-		ORDER BY seq DESC LIMIT $5`, types, before, from, to, p.limit+1, c.owner.account, c.owner.live)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var objects []any
-	for rows.Next() {
-		e, err := scanEvent(rows)
-		if err != nil {
-			return nil, err
-		}
-		objects = append(objects, e)
-	}
-	return p.list("/v1/events", objects), rows.Err()
 }
 
 // position returns the seq of an object, as the exclusive upper bound of the next page. The id "" stands for the first

@@ -196,11 +196,9 @@ func (f *form) metadata(name string) map[string]string {
 	return all
 }
 
-// created takes the range of times of creation out, in seconds since 1970.
-func (f *form) created() (from, to int64) {
-	from = max(f.integer("created[gte]", 0, 0, math.MaxInt32), f.integer("created[gt]", -1, 0, math.MaxInt32)+1)
-	to = min(f.integer("created[lte]", math.MaxInt32, 0, math.MaxInt32), f.integer("created[lt]", math.MaxInt32, 0, math.MaxInt32)-1)
-	return from, to
+// created takes the range of times of creation out, in seconds since 1970: from is in the range, and until is not.
+func (f *form) created() (from, until int64) {
+	return f.integer("created[gte]", 0, 0, math.MaxInt32), f.integer("created[lt]", math.MaxInt32, 0, math.MaxInt32)
 }
 
 // expands takes the fields out that the answer contains as objects. It returns whether field is one of them, and

@@ -40,7 +40,7 @@ type Knobs struct {
 	Refunds string `json:"refunds"`
 	// Webhooks is the delivery of events:
 	//   - normal;
-	//   - lost: an event is listed, but not sent;
+	//   - lost: events are not sent;
 	//   - doubled: each event is sent twice;
 	//   - late: events are sent after [Config.LateDelay];
 	//   - reordered: events are collected for [Config.ReorderDelay], and sent with the newest first;

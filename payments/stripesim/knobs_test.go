@@ -157,7 +157,7 @@ func TestHungRequestsEndWithTheSimulator(t *testing.T) {
 func TestAPIKey(t *testing.T) {
 	f := newFixture(t)
 	for _, authorization := range []string{"", "Bearer", "Bearer sk_test_other", "Basic " + testKey, "Bearer " + testKey + "x"} {
-		res, body := f.call(t, http.MethodGet, "/v1/events", nil, "Authorization", authorization)
+		res, body := f.call(t, http.MethodGet, "/v1/refunds", nil, "Authorization", authorization)
 		expectBody(t, res, body, http.StatusUnauthorized, "invalid_request_error", "", "")
 	}
 	f.set(t, func(k *Knobs) { k.Key = "sk_test_rotated" })

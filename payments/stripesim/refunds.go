@@ -169,19 +169,6 @@ func lockRefundable(ctx context.Context, tx *sql.Tx, paymentIntent string, of ow
 	return captured - refunded, currency, err
 }
 
-// retrieveRefund is GET /v1/refunds/{id}.
-func (s *Simulator) retrieveRefund(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
-	if err := c.form.end(); err != nil {
-		return nil, err
-	}
-	row, err := scanRefund(tx.QueryRowContext(ctx, `
-		SELECT `+refundColumns+` FROM stripesim.refunds WHERE id = $1 AND account = $2 AND livemode = $3`, c.id, c.owner.account, c.owner.live))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, missing("refund", c.id, "id")
-	}
-	return row.object(), err
-}
-
 // listRefunds is GET /v1/refunds.
 func (s *Simulator) listRefunds(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
 	paymentIntent := c.form.optional("payment_intent")

@@ -165,7 +165,7 @@ func (s *Simulator) listSessions(ctx context.Context, tx *sql.Tx, c *call) (any,
 	f := c.form
 	status := f.oneOf("status", "open", "complete", "expired")
 	intent := f.optional("payment_intent")
-	from, to := f.created()
+	from, until := f.created()
 	p := f.page()
 	if err := f.end(); err != nil {
 		return nil, err
@@ -177,8 +177,8 @@ func (s *Simulator) listSessions(ctx context.Context, tx *sql.Tx, c *call) (any,
 	rows, err := tx.QueryContext(ctx, `
 		SELECT `+sessionColumns+` FROM stripesim.sessions
 		WHERE account = $1 AND livemode = $2 AND ($3 = '' OR status = $3) AND ($4 = '' OR payment_intent = $4) AND seq < $5
-			AND floor(extract(epoch FROM created_at)) BETWEEN $6 AND $7
-		ORDER BY seq DESC LIMIT $8`, c.owner.account, c.owner.live, status, intent, before, from, to, p.limit+1)
+			AND floor(extract(epoch FROM created_at)) >= $6 AND floor(extract(epoch FROM created_at)) < $7
+		ORDER BY seq DESC LIMIT $8`, c.owner.account, c.owner.live, status, intent, before, from, until, p.limit+1)
 	if err != nil {
 		return nil, err
 	}
