@@ -44,7 +44,7 @@ func (s *Simulator) putKnobs(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Simulator) getLedger(w http.ResponseWriter, r *http.Request) {
-	payments, err := s.ledger(r.Context())
+	payments, err := s.Ledger(r.Context())
 	if err != nil {
 		writeFault(w, http.StatusInternalServerError, err)
 		return

@@ -271,7 +271,7 @@ func TestOpenCreatesTheDatabaseOnce(t *testing.T) {
 		go func() {
 			sim, err := Open(t.Context(), Config{DatabaseURL: address.String(), Key: testKey})
 			if err == nil {
-				_, err = sim.ledger(t.Context())
+				_, err = sim.Ledger(t.Context())
 				sim.Close()
 			}
 			opened <- err

@@ -226,15 +226,15 @@ func roundTrip(t testing.TB, req *http.Request) (response, string) {
 	return response{res.StatusCode, res.Header}, string(body)
 }
 
-func (f *fixture) ledger(t testing.TB) map[string]payment {
+func (f *fixture) ledger(t testing.TB) map[string]Payment {
 	t.Helper()
 	res, body := f.send(t, http.MethodGet, "/sim/ledger", "", "")
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("the ledger answered %d: %s", res.StatusCode, body)
 	}
-	var ledger struct{ Payments []payment }
+	var ledger struct{ Payments []Payment }
 	testenv.Must(t, json.Unmarshal([]byte(body), &ledger))
-	bySession := map[string]payment{}
+	bySession := map[string]Payment{}
 	for _, p := range ledger.Payments {
 		bySession[p.SessionID] = p
 	}

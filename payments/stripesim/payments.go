@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 )
 
 // pay completes an open session with a captured payment, and records the events. The error is [sql.ErrNoRows] if the
@@ -98,8 +97,8 @@ func (s *Simulator) confirmBankPayments(ctx context.Context) error {
 	return nil
 }
 
-// payment is a session with its money, for the ledger.
-type payment struct {
+// Payment is a session with its money, for the ledger.
+type Payment struct {
 	ClientReferenceID string  `json:"client_reference_id"`
 	SessionID         string  `json:"session_id"`
 	Status            string  `json:"status"`
@@ -112,8 +111,8 @@ type payment struct {
 	DisputedCents     int64   `json:"disputed_cents"` // of a dispute that is not won
 }
 
-// ledger returns all sessions in the order of their creation.
-func (s *Simulator) ledger(ctx context.Context) ([]payment, error) {
+// Ledger returns all sessions in the order of their creation.
+func (s *Simulator) Ledger(ctx context.Context) ([]Payment, error) {
 	rows, err := s.db.QueryContext(ctx, `
 		SELECT coalesce(s.client_reference_id, ''), s.id, s.status, CASE WHEN p.id IS NULL THEN 'unpaid' ELSE 'paid' END,
 			s.amount_total, s.currency, p.id, coalesce(p.amount, 0),
@@ -126,9 +125,9 @@ func (s *Simulator) ledger(ctx context.Context) ([]payment, error) {
 		return nil, err
 	}
 	defer rows.Close()
-	all := []payment{}
+	all := []Payment{}
 	for rows.Next() {
-		var p payment
+		var p Payment
 		err := rows.Scan(&p.ClientReferenceID, &p.SessionID, &p.Status, &p.PaymentStatus, &p.AmountCents, &p.Currency,
 			&p.PaymentIntent, &p.CapturedCents, &p.RefundedCents, &p.DisputedCents)
 		if err != nil {
@@ -137,35 +136,4 @@ func (s *Simulator) ledger(ctx context.Context) ([]payment, error) {
 		all = append(all, p)
 	}
 	return all, rows.Err()
-}
-
-// Total is the money of one currency in the ledger, in its smallest unit.
-type Total struct {
-	Currency      string `json:"currency"` // lower case
-	CapturedCents int64  `json:"captured_cents"`
-	RefundedCents int64  `json:"refunded_cents"` // by refunds that have succeeded
-}
-
-// Totals returns the money of each currency in which customers have paid, sorted by currency.
-func (s *Simulator) Totals(ctx context.Context) ([]Total, error) {
-	rows, err := s.db.QueryContext(ctx, `
-		SELECT p.currency, sum(p.amount)::bigint, coalesce(sum(r.amount), 0)::bigint
-		FROM stripesim.payment_intents p LEFT JOIN (
-			SELECT payment_intent, sum(amount) AS amount FROM stripesim.refunds WHERE status = 'succeeded' GROUP BY payment_intent
-		) r ON r.payment_intent = p.id
-		GROUP BY p.currency
-		ORDER BY p.currency`)
-	if err != nil {
-		return nil, fmt.Errorf("read the simulator's ledger: %w", err)
-	}
-	defer rows.Close()
-	totals := []Total{}
-	for rows.Next() {
-		var t Total
-		if err := rows.Scan(&t.Currency, &t.CapturedCents, &t.RefundedCents); err != nil {
-			return nil, err
-		}
-		totals = append(totals, t)
-	}
-	return totals, rows.Err()
 }

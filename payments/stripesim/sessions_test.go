@@ -189,7 +189,7 @@ func TestPaidSessionIsNotExpired(t *testing.T) {
 	}
 	expectError(t, f.expire(t.Context(), s.ID), http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, "", "")
 	got := f.ledger(t)[s.ID]
-	want := payment{ClientReferenceID: "attempt-1", SessionID: s.ID, Status: "complete", PaymentStatus: "paid",
+	want := Payment{ClientReferenceID: "attempt-1", SessionID: s.ID, Status: "complete", PaymentStatus: "paid",
 		AmountCents: sessionTotal, Currency: "eur", PaymentIntent: &s.PaymentIntent.ID, CapturedCents: sessionTotal}
 	if got.PaymentIntent == nil || *got.PaymentIntent != *want.PaymentIntent {
 		t.Errorf("the ledger has the payment intent %v, want %s", got.PaymentIntent, *want.PaymentIntent)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,17 +109,33 @@ type providerMoney struct {
 // routes adds the provider's ledger to the operators' API, so that their page can compare it with the shop's.
 func (p *demoProvider) routes(_, ops gin.IRouter) {
 	ops.Match(rest.ReadMethods, "/provider-ledger", rest.Parameters(), rest.Handle(func(c *gin.Context) error {
-		totals, err := p.Totals(c.Request.Context())
+		ledger, err := p.Ledger(c.Request.Context())
 		if err != nil {
 			return err
 		}
-		answer := rest.List[providerMoney]{Items: []providerMoney{}}
-		for _, t := range totals {
-			answer.Items = append(answer.Items, providerMoney{strings.ToUpper(t.Currency), t.CapturedCents, t.RefundedCents})
-		}
-		c.JSON(http.StatusOK, answer)
+		c.JSON(http.StatusOK, rest.List[providerMoney]{Items: sumLedger(ledger)})
 		return nil
 	}))
+}
+
+// sumLedger returns the money of each currency in which customers have paid, sorted by currency.
+func sumLedger(ledger []stripesim.Payment) []providerMoney {
+	sums := []providerMoney{}
+	for _, p := range ledger {
+		if p.CapturedCents == 0 {
+			continue
+		}
+		currency := strings.ToUpper(p.Currency)
+		i, found := slices.BinarySearchFunc(sums, currency, func(m providerMoney, currency string) int {
+			return cmp.Compare(m.Currency, currency)
+		})
+		if !found {
+			sums = slices.Insert(sums, i, providerMoney{Currency: currency})
+		}
+		sums[i].CapturedCents += p.CapturedCents
+		sums[i].ReturnedCents += p.RefundedCents
+	}
+	return sums
 }
 
 // faults returns the provider's faults and their state, by their names in the contract.

@@ -248,7 +248,7 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 			}
 		})
 	}
-	ledger, err := sim.Totals(t.Context())
+	ledger, err := sim.Ledger(t.Context())
 	testenv.Must(t, err)
 	if len(ledger) != 0 {
 		t.Errorf("the provider's ledger is %+v, want no row", ledger)
