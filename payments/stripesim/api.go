@@ -260,6 +260,9 @@ func (s *Simulator) write(w http.ResponseWriter, c *call, a answer) {
 	_, _ = w.Write(a.body) // the client may have disconnected
 }
 
+// fields are the fields of an object of the API.
+type fields map[string]any
+
 // encode returns v as JSON.
 func encode(v any) []byte {
 	text, err := json.Marshal(v)
@@ -267,14 +270,6 @@ func encode(v any) []byte {
 		panic(err) // the types of this package always encode
 	}
 	return text
-}
-
-// list is a page of objects, the newest first.
-type list struct {
-	Object  string `json:"object"`
-	URL     string `json:"url"`
-	HasMore bool   `json:"has_more"`
-	Data    []any  `json:"data"`
 }
 
 // page holds the parameters of a list.
@@ -288,13 +283,7 @@ func (f *form) page() page {
 }
 
 // list returns up to p.limit of the objects. The caller has read one object more, if there is one.
-func (p page) list(url string, objects []any) list {
-	l := list{Object: "list", URL: url, Data: objects}
-	if len(objects) > p.limit {
-		l.HasMore, l.Data = true, objects[:p.limit]
-	}
-	if l.Data == nil {
-		l.Data = []any{}
-	}
-	return l
+func (p page) list(url string, objects []fields) fields {
+	shown := append([]fields{}, objects[:min(len(objects), p.limit)]...)
+	return fields{"object": "list", "url": url, "has_more": len(objects) > p.limit, "data": shown}
 }

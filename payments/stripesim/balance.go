@@ -43,27 +43,6 @@ type balanceTransaction struct {
 	createdAt time.Time
 }
 
-// balanceObject is a balance transaction as the API answers it. Its amount and currency are those of the settlement.
-// See https://docs.stripe.com/api/balance_transactions/object.
-type balanceObject struct {
-	ID                string   `json:"id"`
-	Object            string   `json:"object"`
-	Amount            int64    `json:"amount"`
-	AvailableOn       int64    `json:"available_on"`
-	BalanceType       string   `json:"balance_type"`
-	Created           int64    `json:"created"`
-	Currency          string   `json:"currency"`
-	Description       *string  `json:"description"`
-	ExchangeRate      *float64 `json:"exchange_rate"`
-	Fee               int64    `json:"fee"`
-	FeeDetails        []any    `json:"fee_details"`
-	Net               int64    `json:"net"`
-	ReportingCategory string   `json:"reporting_category"`
-	Source            any      `json:"source"` // the id, or the object if the request expands it
-	Status            string   `json:"status"`
-	Type              string   `json:"type"`
-}
-
 // balanceType returns the type of a balance transaction. Stripe has adjustments of several categories.
 func balanceType(category string) string {
 	switch category {
@@ -74,23 +53,43 @@ func balanceType(category string) string {
 	}
 }
 
-func (b balanceTransaction) object(source any) balanceObject {
-	o := balanceObject{
-		ID: b.id, Object: "balance_transaction", Amount: b.amount, AvailableOn: b.createdAt.Unix(), BalanceType: "payments",
-		Created: b.createdAt.Unix(), Currency: settlementCurrency, FeeDetails: []any{}, ReportingCategory: b.category,
-		Source: source, Status: "available", Type: balanceType(b.category),
-	}
-	if rate, foreign := exchangeRates[b.currency]; foreign {
-		o.Amount, o.ExchangeRate = int64(float64(b.amount)*rate), &rate
+// fields returns the balance transaction as the API answers it, with the amount and the currency of the settlement. The
+// source is an id, or an object if the request expands it. See https://docs.stripe.com/api/balance_transactions/object.
+func (b balanceTransaction) fields(source any) fields {
+	amount, fee, feeDetails := b.amount, int64(0), []any{}
+	rate, foreign := exchangeRates[b.currency]
+	if foreign {
+		amount = int64(float64(amount) * rate)
 	}
 	if b.category == "charge" { // 1.5 % and 25 cents, as for European cards
-		o.Fee = o.Amount*15/1000 + 25
-		o.FeeDetails = append(o.FeeDetails, map[string]any{
-			"amount": o.Fee, "application": nil, "currency": settlementCurrency, "description": "Stripe processing fees", "type": "stripe_fee",
+		fee = amount*15/1000 + 25
+		feeDetails = append(feeDetails, fields{
+			"amount": fee, "application": nil, "currency": settlementCurrency, "description": "Stripe processing fees",
+			"type": "stripe_fee",
 		})
 	}
-	o.Net = o.Amount - o.Fee
-	return o
+	all := fields{
+		"id":                 b.id,
+		"object":             "balance_transaction",
+		"amount":             amount,
+		"available_on":       b.createdAt.Unix(),
+		"balance_type":       "payments",
+		"created":            b.createdAt.Unix(),
+		"currency":           settlementCurrency,
+		"description":        nil,
+		"exchange_rate":      nil,
+		"fee":                fee,
+		"fee_details":        feeDetails,
+		"net":                amount - fee,
+		"reporting_category": b.category,
+		"source":             source,
+		"status":             "available",
+		"type":               balanceType(b.category),
+	}
+	if foreign {
+		all["exchange_rate"] = rate
+	}
+	return all
 }
 
 // listBalanceTransactions is GET /v1/balance_transactions.
@@ -125,12 +124,12 @@ func (s *Simulator) listBalanceTransactions(ctx context.Context, tx *sql.Tx, c *
 			return nil, err
 		}
 	}
-	var objects []any
+	var objects []fields
 	for _, b := range all {
 		if object, ok := sources[b.source]; ok {
-			objects = append(objects, b.object(object))
+			objects = append(objects, b.fields(object))
 		} else {
-			objects = append(objects, b.object(b.source))
+			objects = append(objects, b.fields(b.source))
 		}
 	}
 	return p.list("/v1/balance_transactions", objects), nil
@@ -172,7 +171,7 @@ func (s *Simulator) sources(ctx context.Context, tx *sql.Tx, of owner, all []bal
 		return nil, err
 	}
 	for intent, c := range found {
-		objects[chargeOf(intent)] = c.object()
+		objects[chargeOf(intent)] = c.fields()
 	}
 	rows, err := tx.QueryContext(ctx, `SELECT `+refundColumns+` FROM stripesim.refunds WHERE id = ANY ($1)`, refunds)
 	if err != nil {
@@ -184,7 +183,7 @@ func (s *Simulator) sources(ctx context.Context, tx *sql.Tx, of owner, all []bal
 		if err != nil {
 			return nil, err
 		}
-		objects[r.id] = r.object()
+		objects[r.id] = r.fields()
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -194,7 +193,7 @@ func (s *Simulator) sources(ctx context.Context, tx *sql.Tx, of owner, all []bal
 		if err != nil {
 			return nil, err
 		}
-		objects[id] = d.object()
+		objects[id] = d.fields()
 	}
 	return objects, nil
 }

@@ -51,36 +51,27 @@ func charges(ctx context.Context, tx *sql.Tx, of owner, intents []string) (map[s
 	return all, rows.Err()
 }
 
-// chargeObject is a charge as the API answers it. See https://docs.stripe.com/api/charges/object.
-type chargeObject struct {
-	ID                 string             `json:"id"`
-	Object             string             `json:"object"`
-	Amount             int64              `json:"amount"`
-	AmountCaptured     int64              `json:"amount_captured"`
-	AmountRefunded     int64              `json:"amount_refunded"`
-	BalanceTransaction string             `json:"balance_transaction"`
-	BillingDetails     map[string]*string `json:"billing_details"`
-	Captured           bool               `json:"captured"`
-	Created            int64              `json:"created"`
-	Currency           string             `json:"currency"`
-	Disputed           bool               `json:"disputed"`
-	Livemode           bool               `json:"livemode"`
-	Metadata           map[string]string  `json:"metadata"`
-	Paid               bool               `json:"paid"`
-	PaymentIntent      string             `json:"payment_intent"`
-	Refunded           bool               `json:"refunded"`
-	Status             string             `json:"status"`
-}
-
-func (c charge) object() chargeObject {
+// fields returns the charge as the API answers it. See https://docs.stripe.com/api/charges/object.
+func (c charge) fields() fields {
 	id := chargeOf(c.intent)
-	return chargeObject{
-		ID: id, Object: "charge", Amount: c.amount, AmountCaptured: c.amount, AmountRefunded: c.refunded,
-		BalanceTransaction: balanceID("charge", id),
-		BillingDetails:     map[string]*string{"address": nil, "email": nil, "name": nil, "phone": nil, "tax_id": nil},
-		Captured:           true, Created: c.createdAt.Unix(), Currency: c.currency, Disputed: c.disputed,
-		Livemode: c.livemode, Metadata: c.metadata,
-		Paid: true, PaymentIntent: c.intent, Refunded: c.refunded == c.amount, Status: "succeeded",
+	return fields{
+		"id":                  id,
+		"object":              "charge",
+		"amount":              c.amount,
+		"amount_captured":     c.amount,
+		"amount_refunded":     c.refunded,
+		"balance_transaction": balanceID("charge", id),
+		"billing_details":     fields{"address": nil, "email": nil, "name": nil, "phone": nil, "tax_id": nil},
+		"captured":            true,
+		"created":             c.createdAt.Unix(),
+		"currency":            c.currency,
+		"disputed":            c.disputed,
+		"livemode":            c.livemode,
+		"metadata":            c.metadata,
+		"paid":                true,
+		"payment_intent":      c.intent,
+		"refunded":            c.refunded == c.amount,
+		"status":              "succeeded",
 	}
 }
 
@@ -90,5 +81,5 @@ func (s *Simulator) recordCharge(ctx context.Context, tx *sql.Tx, eventType stri
 	if err != nil {
 		return err
 	}
-	return s.record(ctx, tx, eventType, of, found[intent].object(), c)
+	return s.record(ctx, tx, eventType, of, found[intent].fields(), c)
 }

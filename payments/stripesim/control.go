@@ -91,7 +91,7 @@ func (s *Simulator) postRefund(w http.ResponseWriter, r *http.Request) {
 	s.control(w, r, func(tx *sql.Tx, of owner, intent string) (err error) {
 		made, err = s.makeRefund(r.Context(), tx, of, refund{paymentIntent: intent, amount: body.AmountCents, metadata: map[string]string{}}, nil)
 		return err
-	}, func() any { return made.object() })
+	}, func() any { return made.fields() })
 }
 
 // postDispute opens a dispute of a payment, or ends the one that is open. The amount 0 stands for what is not refunded.
@@ -108,7 +108,7 @@ func (s *Simulator) postDispute(w http.ResponseWriter, r *http.Request) {
 	s.control(w, r, func(tx *sql.Tx, of owner, intent string) (err error) {
 		d, err = s.dispute(r.Context(), tx, of, intent, body.State, body.AmountCents)
 		return err
-	}, func() any { return d.object() })
+	}, func() any { return d.fields() })
 }
 
 // postAdvance lets simulated time pass for the webhooks that wait.
@@ -149,7 +149,7 @@ func (s *Simulator) control(w http.ResponseWriter, r *http.Request, change func(
 // postRefundFailure makes a refund fail, whether or not it has succeeded.
 func (s *Simulator) postRefundFailure(w http.ResponseWriter, r *http.Request) {
 	row, err := s.endRefund(r.Context(), r.PathValue("id"), "failed", `status NOT IN ('failed', 'canceled')`)
-	writeChanged(w, err, func() any { return row.object() })
+	writeChanged(w, err, func() any { return row.fields() })
 }
 
 // writeChanged answers a request that changes an object. [sql.ErrNoRows] means that there is no such object.

@@ -25,45 +25,39 @@ func scanDispute(row interface{ Scan(...any) error }) (d dispute, err error) {
 	return d, err
 }
 
-// disputeObject is a dispute as the API answers it. See https://docs.stripe.com/api/disputes/object.
-type disputeObject struct {
-	ID                       string            `json:"id"`
-	Object                   string            `json:"object"`
-	Amount                   int64             `json:"amount"`
-	BalanceTransactions      []balanceObject   `json:"balance_transactions"`
-	Charge                   string            `json:"charge"`
-	Created                  int64             `json:"created"`
-	Currency                 string            `json:"currency"`
-	EnhancedEligibilityTypes []string          `json:"enhanced_eligibility_types"`
-	Evidence                 map[string]any    `json:"evidence"`
-	EvidenceDetails          map[string]any    `json:"evidence_details"`
-	IsChargeRefundable       bool              `json:"is_charge_refundable"`
-	Livemode                 bool              `json:"livemode"`
-	Metadata                 map[string]string `json:"metadata"`
-	PaymentIntent            string            `json:"payment_intent"`
-	Reason                   string            `json:"reason"`
-	Status                   string            `json:"status"`
-}
-
-func (d dispute) object() disputeObject {
-	o := disputeObject{
-		ID: d.id, Object: "dispute", Amount: d.amount, Charge: chargeOf(d.intent), Created: d.createdAt.Unix(), Currency: d.currency,
-		EnhancedEligibilityTypes: []string{}, Evidence: map[string]any{"enhanced_evidence": map[string]any{}},
-		EvidenceDetails: map[string]any{
-			"enhanced_eligibility": map[string]any{}, "has_evidence": false, "past_due": false, "submission_count": 0, "due_by": nil,
-		},
-		IsChargeRefundable: d.status == "won", Livemode: d.owner.live, Metadata: map[string]string{}, PaymentIntent: d.intent,
-		Reason: "fraudulent", Status: d.status,
+// fields returns the dispute as the API answers it. See https://docs.stripe.com/api/disputes/object.
+func (d dispute) fields() fields {
+	withdrawn := balanceTransaction{
+		id: balanceID("dispute", d.id), category: "dispute", amount: -d.amount, currency: d.currency, createdAt: d.createdAt,
 	}
-	b := balanceTransaction{
-		id: balanceID("dispute", d.id), category: "dispute", intent: d.intent, amount: -d.amount, currency: d.currency, createdAt: d.createdAt,
-	}
-	o.BalanceTransactions = append(o.BalanceTransactions, b.object(d.id))
+	transactions := []fields{withdrawn.fields(d.id)}
 	if d.status == "won" {
-		b.id, b.category, b.amount, b.createdAt = balanceID("dispute_reversal", d.id), "dispute_reversal", d.amount, d.endedAt.Time
-		o.BalanceTransactions = append(o.BalanceTransactions, b.object(d.id))
+		reversed := balanceTransaction{
+			id: balanceID("dispute_reversal", d.id), category: "dispute_reversal", amount: d.amount, currency: d.currency,
+			createdAt: d.endedAt.Time,
+		}
+		transactions = append(transactions, reversed.fields(d.id))
 	}
-	return o
+	return fields{
+		"id":                         d.id,
+		"object":                     "dispute",
+		"amount":                     d.amount,
+		"balance_transactions":       transactions,
+		"charge":                     chargeOf(d.intent),
+		"created":                    d.createdAt.Unix(),
+		"currency":                   d.currency,
+		"enhanced_eligibility_types": []any{},
+		"evidence":                   fields{"enhanced_evidence": fields{}},
+		"evidence_details": fields{
+			"due_by": nil, "enhanced_eligibility": fields{}, "has_evidence": false, "past_due": false, "submission_count": 0,
+		},
+		"is_charge_refundable": d.status == "won",
+		"livemode":             d.owner.live,
+		"metadata":             fields{},
+		"payment_intent":       d.intent,
+		"reason":               "fraudulent",
+		"status":               d.status,
+	}
 }
 
 func findDispute(ctx context.Context, tx *sql.Tx, of owner, id string) (dispute, error) {
@@ -113,10 +107,10 @@ func (s *Simulator) openDispute(ctx context.Context, tx *sql.Tx, of owner, inten
 	if err := book(ctx, tx, "dispute", d.id, intent, -d.amount, d.currency); err != nil {
 		return dispute{}, err
 	}
-	if err := s.record(ctx, tx, "charge.dispute.created", d.owner, d.object(), nil); err != nil {
+	if err := s.record(ctx, tx, "charge.dispute.created", d.owner, d.fields(), nil); err != nil {
 		return dispute{}, err
 	}
-	return d, s.record(ctx, tx, "charge.dispute.funds_withdrawn", d.owner, d.object(), nil)
+	return d, s.record(ctx, tx, "charge.dispute.funds_withdrawn", d.owner, d.fields(), nil)
 }
 
 func (s *Simulator) endDispute(ctx context.Context, tx *sql.Tx, intent, status string) (dispute, error) {
@@ -130,9 +124,9 @@ func (s *Simulator) endDispute(ctx context.Context, tx *sql.Tx, intent, status s
 		if err := book(ctx, tx, "dispute_reversal", d.id, intent, d.amount, d.currency); err != nil {
 			return dispute{}, err
 		}
-		if err := s.record(ctx, tx, "charge.dispute.funds_reinstated", d.owner, d.object(), nil); err != nil {
+		if err := s.record(ctx, tx, "charge.dispute.funds_reinstated", d.owner, d.fields(), nil); err != nil {
 			return dispute{}, err
 		}
 	}
-	return d, s.record(ctx, tx, "charge.dispute.closed", d.owner, d.object(), nil)
+	return d, s.record(ctx, tx, "charge.dispute.closed", d.owner, d.fields(), nil)
 }

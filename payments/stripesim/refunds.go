@@ -35,42 +35,34 @@ func scanRefund(row interface{ Scan(...any) error }) (refund, error) {
 	return r, json.Unmarshal(metadata, &r.metadata)
 }
 
-// refundObject is a refund as the API answers it. See https://docs.stripe.com/api/refunds/object.
-type refundObject struct {
-	ID                        string            `json:"id"`
-	Object                    string            `json:"object"`
-	Amount                    int64             `json:"amount"`
-	BalanceTransaction        *string           `json:"balance_transaction"`
-	Charge                    string            `json:"charge"`
-	Created                   int64             `json:"created"`
-	Currency                  string            `json:"currency"`
-	FailureBalanceTransaction string            `json:"failure_balance_transaction,omitempty"`
-	FailureReason             string            `json:"failure_reason,omitempty"`
-	Metadata                  map[string]string `json:"metadata"`
-	PaymentIntent             string            `json:"payment_intent"`
-	PendingReason             string            `json:"pending_reason,omitempty"`
-	Reason                    *string           `json:"reason"`
-	ReceiptNumber             *string           `json:"receipt_number"`
-	SourceTransferReversal    *string           `json:"source_transfer_reversal"`
-	Status                    string            `json:"status"`
-	TransferReversal          *string           `json:"transfer_reversal"`
-}
-
-func (r refund) object() refundObject {
-	o := refundObject{
-		ID: r.id, Object: "refund", Amount: r.amount, BalanceTransaction: new(balanceID("refund", r.id)), Charge: chargeOf(r.paymentIntent),
-		Created: r.createdAt.Unix(), Currency: r.currency, Metadata: r.metadata, PaymentIntent: r.paymentIntent,
-		Reason: pointer(r.reason), Status: r.status,
+// fields returns the refund as the API answers it. See https://docs.stripe.com/api/refunds/object.
+func (r refund) fields() fields {
+	all := fields{
+		"id":                       r.id,
+		"object":                   "refund",
+		"amount":                   r.amount,
+		"balance_transaction":      balanceID("refund", r.id),
+		"charge":                   chargeOf(r.paymentIntent),
+		"created":                  r.createdAt.Unix(),
+		"currency":                 r.currency,
+		"metadata":                 r.metadata,
+		"payment_intent":           r.paymentIntent,
+		"reason":                   pointer(r.reason),
+		"receipt_number":           nil,
+		"source_transfer_reversal": nil,
+		"status":                   r.status,
+		"transfer_reversal":        nil,
 	}
 	switch r.status {
 	case "pending":
-		o.PendingReason = "processing"
+		all["pending_reason"] = "processing"
 	case "failed":
-		o.FailureReason, o.FailureBalanceTransaction = "expired_or_canceled_card", balanceID("refund_failure", r.id)
+		all["failure_reason"] = "expired_or_canceled_card"
+		all["failure_balance_transaction"] = balanceID("refund_failure", r.id)
 	case "canceled":
-		o.FailureBalanceTransaction = balanceID("refund_failure", r.id)
+		all["failure_balance_transaction"] = balanceID("refund_failure", r.id)
 	}
-	return o
+	return all
 }
 
 // createRefund is POST /v1/refunds.
@@ -87,7 +79,7 @@ func (s *Simulator) createRefund(ctx context.Context, tx *sql.Tx, c *call) (any,
 	if err != nil {
 		return nil, err
 	}
-	return row.object(), nil
+	return row.fields(), nil
 }
 
 // makeRefund refunds an amount of a payment of the owner, or the rest if the amount is 0, as the knob refunds says. c is
@@ -131,7 +123,7 @@ func (s *Simulator) makeRefund(ctx context.Context, tx *sql.Tx, of owner, r refu
 	if err := book(ctx, tx, "refund", r.id, r.paymentIntent, -r.amount, r.currency); err != nil {
 		return refund{}, err
 	}
-	if err := s.record(ctx, tx, "refund.created", r.owner, r.object(), c); err != nil {
+	if err := s.record(ctx, tx, "refund.created", r.owner, r.fields(), c); err != nil {
 		return refund{}, err
 	}
 	return r, s.recordCharge(ctx, tx, "charge.refunded", r.owner, r.paymentIntent, c)
@@ -188,13 +180,13 @@ func (s *Simulator) listRefunds(ctx context.Context, tx *sql.Tx, c *call) (any, 
 		return nil, err
 	}
 	defer rows.Close()
-	var objects []any
+	var objects []fields
 	for rows.Next() {
 		row, err := scanRefund(rows)
 		if err != nil {
 			return nil, err
 		}
-		objects = append(objects, row.object())
+		objects = append(objects, row.fields())
 	}
 	return p.list("/v1/refunds", objects), rows.Err()
 }
@@ -255,10 +247,10 @@ func (s *Simulator) endRefund(ctx context.Context, id, status, condition string)
 		if status == "failed" {
 			event = "refund.failed"
 		}
-		if err := s.record(ctx, tx, event, row.owner, row.object(), nil); err != nil {
+		if err := s.record(ctx, tx, event, row.owner, row.fields(), nil); err != nil {
 			return err
 		}
-		return s.record(ctx, tx, "charge.refund.updated", row.owner, row.object(), nil)
+		return s.record(ctx, tx, "charge.refund.updated", row.owner, row.fields(), nil)
 	})
 	wake(s.wakeWebhook)
 	return row, err

@@ -76,80 +76,45 @@ func scanSession(row interface{ Scan(...any) error }) (session, error) {
 		json.Unmarshal(paymentMetadata, &s.paymentMetadata))
 }
 
-// sessionObject is a Checkout Session as the API answers it. See https://docs.stripe.com/api/checkout/sessions/object.
-type sessionObject struct {
-	ID                 string            `json:"id"`
-	Object             string            `json:"object"`
-	AdaptivePricing    map[string]bool   `json:"adaptive_pricing"`
-	AmountSubtotal     int64             `json:"amount_subtotal"`
-	AmountTotal        int64             `json:"amount_total"`
-	AutomaticTax       automaticTax      `json:"automatic_tax"`
-	CancelURL          *string           `json:"cancel_url"`
-	ClientReferenceID  *string           `json:"client_reference_id"`
-	Created            int64             `json:"created"`
-	Currency           string            `json:"currency"`
-	CustomFields       []any             `json:"custom_fields"`
-	CustomText         customText        `json:"custom_text"`
-	Customer           *string           `json:"customer"`
-	CustomerCreation   string            `json:"customer_creation"`
-	ExpiresAt          int64             `json:"expires_at"`
-	Livemode           bool              `json:"livemode"`
-	Metadata           map[string]string `json:"metadata"`
-	Mode               string            `json:"mode"`
-	PaymentIntent      *string           `json:"payment_intent"`
-	PaymentMethodTypes []string          `json:"payment_method_types"`
-	PaymentStatus      string            `json:"payment_status"`
-	ShippingOptions    []any             `json:"shipping_options"`
-	Status             string            `json:"status"`
-	SuccessURL         string            `json:"success_url"`
-	TotalDetails       totalDetails      `json:"total_details"`
-	UIMode             string            `json:"ui_mode"`
-	URL                *string           `json:"url"`
-}
-
-type automaticTax struct {
-	Enabled   bool    `json:"enabled"`
-	Liability *string `json:"liability"`
-	Status    *string `json:"status"`
-}
-
-type customText struct {
-	AfterSubmit              *string `json:"after_submit"`
-	ShippingAddress          *string `json:"shipping_address"`
-	Submit                   *string `json:"submit"`
-	TermsOfServiceAcceptance *string `json:"terms_of_service_acceptance"`
-}
-
-type totalDetails struct {
-	AmountDiscount int64 `json:"amount_discount"`
-	AmountShipping int64 `json:"amount_shipping"`
-	AmountTax      int64 `json:"amount_tax"`
-}
-
-// object returns the session as the API answers it. An open session has the address of its checkout page.
-func (s session) object(publicURL string) sessionObject {
-	o := sessionObject{
-		ID: s.id, Object: "checkout.session", AdaptivePricing: map[string]bool{"enabled": s.adaptivePricing},
-		AmountSubtotal: s.amount, AmountTotal: s.amount, CancelURL: pointer(s.cancelURL),
-		ClientReferenceID: pointer(s.clientReferenceID), Created: s.createdAt.Unix(), Currency: s.currency,
-		CustomFields: []any{}, CustomerCreation: "if_required", ExpiresAt: s.expiresAt.Unix(), Livemode: s.owner.live,
-		Metadata: s.metadata,
-		Mode:     "payment", PaymentIntent: pointer(s.paymentIntent), PaymentMethodTypes: []string{"card"},
-		PaymentStatus: s.paymentStatus(), ShippingOptions: []any{}, Status: s.status, SuccessURL: s.successURL,
-		UIMode: "hosted_page",
+// fields returns the session as the API answers it. An open session has the address of its checkout page. See
+// https://docs.stripe.com/api/checkout/sessions/object.
+func (s session) fields(publicURL string) fields {
+	all := fields{
+		"id":                   s.id,
+		"object":               "checkout.session",
+		"adaptive_pricing":     fields{"enabled": s.adaptivePricing},
+		"amount_subtotal":      s.amount,
+		"amount_total":         s.amount,
+		"automatic_tax":        fields{"enabled": false, "liability": nil, "status": nil},
+		"cancel_url":           pointer(s.cancelURL),
+		"client_reference_id":  pointer(s.clientReferenceID),
+		"created":              s.createdAt.Unix(),
+		"currency":             s.currency,
+		"custom_fields":        []any{},
+		"custom_text":          fields{"after_submit": nil, "shipping_address": nil, "submit": nil, "terms_of_service_acceptance": nil},
+		"customer":             nil,
+		"customer_creation":    "if_required",
+		"expires_at":           s.expiresAt.Unix(),
+		"livemode":             s.owner.live,
+		"metadata":             s.metadata,
+		"mode":                 "payment",
+		"payment_intent":       pointer(s.paymentIntent),
+		"payment_method_types": []string{"card"},
+		"payment_status":       "unpaid",
+		"shipping_options":     []any{},
+		"status":               s.status,
+		"success_url":          s.successURL,
+		"total_details":        fields{"amount_discount": 0, "amount_shipping": 0, "amount_tax": 0},
+		"ui_mode":              "hosted_page",
+		"url":                  nil,
+	}
+	if s.paymentIntent.Valid && !s.unpaid {
+		all["payment_status"] = "paid"
 	}
 	if s.status == "open" {
-		url := publicURL + "/checkout/" + s.id
-		o.URL = &url
+		all["url"] = publicURL + "/checkout/" + s.id
 	}
-	return o
-}
-
-func (s session) paymentStatus() string {
-	if s.paymentIntent.Valid && !s.unpaid {
-		return "paid"
-	}
-	return "unpaid"
+	return all
 }
 
 // pointer returns nil for NULL.
@@ -183,7 +148,7 @@ func (s *Simulator) listSessions(ctx context.Context, tx *sql.Tx, c *call) (any,
 		return nil, err
 	}
 	defer rows.Close()
-	var objects []any
+	var objects []fields
 	for rows.Next() {
 		row, err := scanSession(rows)
 		if err != nil {
@@ -194,9 +159,9 @@ func (s *Simulator) listSessions(ctx context.Context, tx *sql.Tx, c *call) (any,
 	return p.list("/v1/checkout/sessions", objects), rows.Err()
 }
 
-func (s *Simulator) object(row session) sessionObject {
+func (s *Simulator) object(row session) fields {
 	public, _ := s.urls()
-	return row.object(public)
+	return row.fields(public)
 }
 
 // createSession is POST /v1/checkout/sessions.
