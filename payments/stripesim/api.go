@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"strings"
@@ -280,6 +281,20 @@ type page struct {
 
 func (f *form) page() page {
 	return page{limit: int(f.integer("limit", 10, 1, 100)), after: f.optional("starting_after")}
+}
+
+// position returns the seq of an object, as the exclusive upper bound of the next page. The id "" stands for the first
+// page. noun is what Stripe calls the object in messages.
+func position(ctx context.Context, tx *sql.Tx, noun, id string) (int64, error) {
+	if id == "" {
+		return math.MaxInt64, nil
+	}
+	var seq int64
+	err := tx.QueryRowContext(ctx, `SELECT seq FROM stripesim.`+strings.TrimPrefix(noun, "checkout.")+`s WHERE id = $1`, id).Scan(&seq)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, missing(noun, id, "starting_after")
+	}
+	return seq, err
 }
 
 // list returns up to p.limit of the objects. The caller has read one object more, if there is one.

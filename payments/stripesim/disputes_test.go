@@ -14,7 +14,7 @@ import (
 // eventTypes returns the types of the events about an object, the oldest first.
 func (f *fixture) eventTypes(t testing.TB, object string) []string {
 	t.Helper()
-	return f.strings(t, `SELECT type FROM stripesim.events WHERE object->>'id' = '`+object+`' ORDER BY seq`)
+	return f.strings(t, `SELECT type FROM stripesim.events WHERE body->'data'->'object'->>'id' = '`+object+`' ORDER BY seq`)
 }
 
 // TestDisputes checks that a dispute moves its money in the books, and that its charge is not refundable meanwhile.

@@ -91,30 +91,18 @@ CREATE TABLE IF NOT EXISTS stripesim.disputes (
     livemode       boolean     NOT NULL
 );
 
+-- A row is an event for the merchant's endpoint. An event that is doubled has two rows with the same id.
 CREATE TABLE IF NOT EXISTS stripesim.events (
-    id              text        PRIMARY KEY,
-    seq             bigint      GENERATED ALWAYS AS IDENTITY UNIQUE, -- the order of lists
-    type            text        NOT NULL,
-    object          json        NOT NULL, -- as it was when the event happened
-    request_id      text,
-    idempotency_key text,
-    created_at      timestamptz NOT NULL DEFAULT clock_timestamp()
+    seq    bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id     text        NOT NULL,
+    type   text        NOT NULL,
+    body   json        NOT NULL, -- of the webhook, with the object as it was when the event happened
+    state  text        NOT NULL CHECK (state IN ('not_sent', 'waiting', 'delivered', 'given_up')),
+    due_at timestamptz NOT NULL, -- of the next try
+    held   boolean     NOT NULL, -- reordered: is sent with the other events that are held, the newest first
+    tries  integer     NOT NULL DEFAULT 0
 );
-ALTER TABLE stripesim.events
-    ADD COLUMN IF NOT EXISTS account text NOT NULL DEFAULT 'acct_simulated',
-    ADD COLUMN IF NOT EXISTS livemode boolean NOT NULL DEFAULT false;
-
-CREATE TABLE IF NOT EXISTS stripesim.deliveries (
-    id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    event_id text        NOT NULL REFERENCES stripesim.events,
-    state    text        NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'delivered', 'given_up')),
-    due_at   timestamptz NOT NULL, -- of the next try
-    held     boolean     NOT NULL DEFAULT false, -- reordered: is sent with the other reordered deliveries, the newest first
-    tries    integer     NOT NULL DEFAULT 0,
-    error    text -- of the last try
-);
-CREATE INDEX IF NOT EXISTS deliveries_waiting ON stripesim.deliveries (due_at) WHERE state = 'waiting';
-CREATE INDEX IF NOT EXISTS deliveries_of_event ON stripesim.deliveries (event_id);
+CREATE INDEX IF NOT EXISTS events_waiting ON stripesim.events (due_at) WHERE state = 'waiting';
 
 CREATE TABLE IF NOT EXISTS stripesim.idempotency_keys (
     key        text        PRIMARY KEY,

@@ -246,7 +246,7 @@ func TestOverdueSessionIsNotOpen(t *testing.T) {
 			if got := f.retrieve(t, s.ID); got.Status != stripe.CheckoutSessionStatusExpired {
 				t.Errorf("the session is %s, want expired", got.Status)
 			}
-			if n := f.count(t, `SELECT count(*) FROM stripesim.events WHERE object->>'id' = $1`, s.ID); n != 1 {
+			if n := f.count(t, `SELECT count(*) FROM stripesim.events WHERE body->'data'->'object'->>'id' = $1`, s.ID); n != 1 {
 				t.Errorf("there are %d events, want 1", n)
 			}
 		})

@@ -17,117 +17,63 @@ import (
 )
 
 const (
-	// webhookBatch is the largest number of deliveries that one statement claims. With more, the deliveries of a killed
-	// process wait longer for another one. With fewer, more statements are needed.
-	webhookBatch = 32
-	// webhookConcurrency is the largest number of deliveries that are sent at the same time. More would load the receiver.
-	// Fewer would delay the others when the receiver is slow.
-	webhookConcurrency = 8
+	webhookBatch       = 32 // the largest number of events that are read and sent at a time
+	webhookConcurrency = 8  // the largest number of webhooks that the receiver gets at the same time
 )
 
-// delivery describes the rows of the table deliveries for a new event.
-type delivery struct {
-	copies    int
-	state     string
-	delay     time.Duration
-	reordered bool
+// event is a row of the table events that is due.
+type event struct {
+	seq       int64
+	id        string
+	eventType string
+	body      []byte
+	tries     int // the number of tries before this one
+	held      bool
+	dueAt     time.Time
 }
 
-// delivery returns the deliveries of an event that happens now, as the knobs say.
-func (s *Simulator) delivery(eventType string) delivery {
-	d := delivery{copies: 1, state: "waiting"}
-	k := s.knobs.get()
-	if _, url := s.urls(); url == "" || !slices.Contains(k.events(), "*") && !slices.Contains(k.events(), eventType) {
-		d.copies = 0
-	}
-	switch k.Webhooks {
-	case "lost", "disabled":
-		d.state = "given_up"
-	case "doubled":
-		d.copies *= 2
-	case "late":
-		d.delay = s.cfg.LateDelay
-	case "reordered":
-		d.delay, d.reordered = s.cfg.ReorderDelay, true
-	}
-	return d
-}
-
-// claimed is a delivery that this process sends. Another process does not claim it before the leaseTime has passed.
-type claimed struct {
-	id        int64
-	tries     int // the number of tries, with this one
-	reordered bool
-	event     eventObject
-}
-
-// claimSQL takes the deliveries that are due. If a reordered one is due, it takes all reordered ones. The column held marks
-// them.
-const claimSQL = `
-	WITH due AS (
-		SELECT id, held FROM stripesim.deliveries
+// dueEvents returns a batch of the events that are due. If an event that is held is due, all of those are.
+func (s *Simulator) dueEvents(ctx context.Context) ([]event, error) {
+	rows, err := s.db.QueryContext(ctx, `
+		SELECT seq, id, type, body, tries, held, due_at FROM stripesim.events
 		WHERE state = 'waiting' AND (due_at <= clock_timestamp() OR held AND EXISTS (
-			SELECT FROM stripesim.deliveries WHERE state = 'waiting' AND held AND due_at <= clock_timestamp()))
-		ORDER BY held, due_at LIMIT $1 FOR UPDATE SKIP LOCKED
-	), claimed AS (
-		UPDATE stripesim.deliveries d SET tries = tries + 1, held = false, due_at = clock_timestamp() + $2 * interval '1 microsecond'
-		FROM due WHERE d.id = due.id RETURNING d.id, d.tries, due.held, d.event_id
-	)
-	SELECT c.id, c.tries, c.held, ` + eventColumns + ` FROM claimed c JOIN stripesim.events e ON e.id = c.event_id`
-
-// claim claims a batch of deliveries.
-func (s *Simulator) claim(ctx context.Context) ([]claimed, error) {
-	rows, err := s.db.QueryContext(ctx, claimSQL, webhookBatch, s.leaseTime().Microseconds())
+			SELECT FROM stripesim.events WHERE state = 'waiting' AND held AND due_at <= clock_timestamp()))
+		ORDER BY held, due_at LIMIT $1`, webhookBatch)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var all []claimed
+	var all []event
 	for rows.Next() {
-		var c claimed
-		c.event, err = scanEvent(prefixed{rows, []any{&c.id, &c.tries, &c.reordered}})
-		if err != nil {
+		var e event
+		if err := rows.Scan(&e.seq, &e.id, &e.eventType, &e.body, &e.tries, &e.held, &e.dueAt); err != nil {
 			return nil, err
 		}
-		all = append(all, c)
+		all = append(all, e)
 	}
 	return all, rows.Err()
 }
 
-// leaseTime returns the time for which other processes leave the deliveries of a batch to this process. In this time it can
-// send the batch one after the other, even if the receiver answers each as late as it may.
-func (s *Simulator) leaseTime() time.Duration {
-	return webhookBatch*s.cfg.WebhookTimeout + 10*time.Second
-}
-
-// prefixed scans a row whose first columns have other destinations.
-type prefixed struct {
-	row   interface{ Scan(...any) error }
-	first []any
-}
-
-func (p prefixed) Scan(rest ...any) error { return p.row.Scan(append(p.first, rest...)...) }
-
-// sendWebhooks sends the deliveries that are due. It sends the reordered ones one after the other, the newest first.
+// sendWebhooks sends the events that are due. It sends those that are held one after the other, the newest first.
 func (s *Simulator) sendWebhooks(ctx context.Context) error {
-	all, err := s.claim(ctx)
+	all, err := s.dueEvents(ctx)
 	if err != nil {
 		return err
 	}
 	var senders errgroup.Group
 	senders.SetLimit(webhookConcurrency)
-	var reordered []claimed
-	for _, c := range all {
-		if c.reordered {
-			reordered = append(reordered, c)
+	var held []event
+	for _, e := range all {
+		if e.held {
+			held = append(held, e)
 			continue
 		}
-		senders.Go(func() error { return s.send(ctx, c) })
+		senders.Go(func() error { return s.send(ctx, e) })
 	}
-	slices.SortFunc(reordered, func(a, b claimed) int { return cmp.Compare(b.id, a.id) })
+	slices.SortFunc(held, func(a, b event) int { return cmp.Compare(b.seq, a.seq) })
 	senders.Go(func() error {
-		for _, c := range reordered {
-			if err := s.send(ctx, c); err != nil {
+		for _, e := range held {
+			if err := s.send(ctx, e); err != nil {
 				return err
 			}
 		}
@@ -136,39 +82,35 @@ func (s *Simulator) sendWebhooks(ctx context.Context) error {
 	return senders.Wait()
 }
 
-// send sends a delivery and records the outcome. The error is of the database.
-func (s *Simulator) send(ctx context.Context, c claimed) error {
-	sent := s.post(ctx, c.event)
+// send sends an event and records the outcome. The error is of the database. If the simulator stops meanwhile, the outcome
+// is not known, so that the next process sends the event again.
+func (s *Simulator) send(ctx context.Context, e event) error {
+	sent := s.post(ctx, e.body)
 	if ctx.Err() != nil {
-		// The simulator stops, so the outcome of this try is not known. The next process tries again at once.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_, err := s.db.ExecContext(ctx, `UPDATE stripesim.deliveries SET tries = tries - 1, due_at = clock_timestamp() WHERE id = $1`, c.id)
-		return err
+		return nil
 	}
 	if sent == nil {
-		_, err := s.db.ExecContext(ctx, `UPDATE stripesim.deliveries SET state = 'delivered', error = NULL WHERE id = $1`, c.id)
+		_, err := s.db.ExecContext(ctx, `UPDATE stripesim.events SET state = 'delivered', held = false WHERE seq = $1`, e.seq)
 		return err
 	}
-	state := "waiting"
-	if c.tries >= s.cfg.WebhookTries {
+	tries, state := e.tries+1, "waiting"
+	if tries >= s.cfg.WebhookTries {
 		state = "given_up"
 	}
-	s.log.Info("a webhook was not delivered", "event", c.event.ID, "type", c.event.Type, "try", c.tries, "state", state, "error", sent)
-	// The delay begins at the claim, which set due_at to the end of the lease. So a time that passes in [Simulator.AdvanceWebhooks]
-	// meanwhile is not lost.
-	delay := s.retryDelay(c.tries) - s.leaseTime()
+	s.log.Info("a webhook was not delivered", "event", e.id, "type", e.eventType, "try", tries, "state", state, "error", sent)
+	// The time that passed in [Simulator.AdvanceWebhooks] during this try counts for the next one.
 	_, err := s.db.ExecContext(ctx, `
-		UPDATE stripesim.deliveries SET state = $2, error = $3, due_at = due_at + $4 * interval '1 microsecond' WHERE id = $1`,
-		c.id, state, sent.Error(), delay.Microseconds())
+		UPDATE stripesim.events
+		SET state = $2, tries = $3, held = false, due_at = clock_timestamp() + $4 * interval '1 microsecond' + (due_at - $5)
+		WHERE seq = $1`, e.seq, state, tries, s.retryDelay(tries).Microseconds(), e.dueAt)
 	return err
 }
 
-// AdvanceWebhooks lets simulated time pass for the webhooks that wait: their next tries come sooner by it. So tests see
+// AdvanceWebhooks lets simulated time pass for the events that wait: their next tries come sooner by it. So tests see
 // retries that take days. Nothing else changes, and each try is signed with the present time.
 func (s *Simulator) AdvanceWebhooks(ctx context.Context, by time.Duration) error {
 	_, err := s.db.ExecContext(ctx, `
-		UPDATE stripesim.deliveries SET due_at = due_at - $1 * interval '1 microsecond' WHERE state = 'waiting'`, by.Microseconds())
+		UPDATE stripesim.events SET due_at = due_at - $1 * interval '1 microsecond' WHERE state = 'waiting'`, by.Microseconds())
 	wake(s.wakeWebhook)
 	return err
 }
@@ -182,10 +124,9 @@ func (s *Simulator) retryDelay(tries int) time.Duration {
 	return delay
 }
 
-// post sends an event to the receiver. It returns an error unless the receiver answers with a status of 2xx in time.
-func (s *Simulator) post(ctx context.Context, e eventObject) error {
+// post sends the body of an event to the receiver. It returns an error unless the receiver answers with a status of 2xx in time.
+func (s *Simulator) post(ctx context.Context, body []byte) error {
 	_, url := s.urls()
-	body := encode(e)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return err
