@@ -2,38 +2,31 @@ package stripesim
 
 import (
 	"context"
-	"database/sql"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // owner is the account and the mode of a key. A key sees only the objects of its owner.
 type owner struct {
-	account string
-	live    bool
+	Account  string
+	Livemode bool
 }
 
 // mode returns the mode as it stands in the ids of sessions.
 func (o owner) mode() string {
-	if o.live {
+	if o.Livemode {
 		return "live"
 	}
 	return "test"
 }
 
-// columns returns the values of the columns account and livemode, or NULL for each if o is nil.
-func (o *owner) columns() []any {
-	if o == nil {
-		return []any{nil, nil}
-	}
-	return []any{o.account, o.live}
-}
-
 // retrieveAccount is GET /v1/account. See https://docs.stripe.com/api/accounts/object.
-func (s *Simulator) retrieveAccount(_ context.Context, _ *sql.Tx, c *call) (any, error) {
+func (s *Simulator) retrieveAccount(_ context.Context, _ pgx.Tx, c *call) (any, error) {
 	if err := c.form.end(); err != nil {
 		return nil, err
 	}
 	return fields{
-		"id":                c.owner.account,
+		"id":                c.owner.Account,
 		"object":            "account",
 		"charges_enabled":   s.knobs.get().Sessions != "refuse",
 		"country":           "DE",
@@ -47,7 +40,7 @@ func (s *Simulator) retrieveAccount(_ context.Context, _ *sql.Tx, c *call) (any,
 
 // listEndpoints is GET /v1/webhook_endpoints. The list has at most one endpoint. See
 // https://docs.stripe.com/api/webhook_endpoints/object.
-func (s *Simulator) listEndpoints(_ context.Context, _ *sql.Tx, c *call) (any, error) {
+func (s *Simulator) listEndpoints(_ context.Context, _ pgx.Tx, c *call) (any, error) {
 	p := c.form.page()
 	if err := c.form.end(); err != nil {
 		return nil, err
@@ -64,7 +57,7 @@ func (s *Simulator) listEndpoints(_ context.Context, _ *sql.Tx, c *call) (any, e
 			"object":         "webhook_endpoint",
 			"created":        0,
 			"enabled_events": k.events(),
-			"livemode":       c.owner.live,
+			"livemode":       c.owner.Livemode,
 			"metadata":       fields{},
 			"status":         status,
 			"url":            url,

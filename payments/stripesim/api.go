@@ -3,7 +3,6 @@ package stripesim
 import (
 	"context"
 	"crypto/subtle"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stripe/stripe-go/v85"
 )
 
@@ -27,7 +27,7 @@ type call struct {
 }
 
 // endpoint executes a call in a transaction. An [apiError] is the answer to the client. Any other error is internal.
-type endpoint func(ctx context.Context, tx *sql.Tx, c *call) (any, error)
+type endpoint func(ctx context.Context, tx pgx.Tx, c *call) (any, error)
 
 // answer is what the simulator sends to the client of the API.
 type answer struct {
@@ -172,7 +172,7 @@ func (s *Simulator) authenticate(r *http.Request, c *call) error {
 	case !ok:
 		message = "You did not provide an API key. Provide it in the Authorization header, using Bearer auth."
 	case subtle.ConstantTimeCompare([]byte(key), []byte(k.Key)) == 1:
-		c.owner = owner{account: k.Account, live: strings.Contains(k.Key, "_live_")}
+		c.owner = owner{Account: k.Account, Livemode: strings.Contains(k.Key, "_live_")}
 		return k.permit(r)
 	}
 	return &apiError{status: http.StatusUnauthorized, Type: "invalid_request_error", Message: message}
@@ -183,7 +183,7 @@ func (s *Simulator) authenticate(r *http.Request, c *call) error {
 func (s *Simulator) execute(ctx context.Context, r *http.Request, c *call, e endpoint, api string) answer {
 	var a answer
 	request := r.Method + " " + r.URL.Path + "?" + c.form.canonical()
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		stored, err := findAnswer(ctx, tx, c.key, request)
 		switch {
 		case err != nil:
@@ -199,7 +199,7 @@ func (s *Simulator) execute(ctx context.Context, r *http.Request, c *call, e end
 			return nil
 		}
 		if s.knobs.get().Locks == "timeout" {
-			if _, err := tx.ExecContext(ctx, `SET LOCAL lock_timeout = '1ms'`); err != nil {
+			if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '1ms'`); err != nil {
 				return err
 			}
 		}
@@ -285,13 +285,13 @@ func (f *form) page() page {
 
 // position returns the seq of an object, as the exclusive upper bound of the next page. The id "" stands for the first
 // page. noun is what Stripe calls the object in messages.
-func position(ctx context.Context, tx *sql.Tx, noun, id string) (int64, error) {
+func position(ctx context.Context, tx pgx.Tx, noun, id string) (int64, error) {
 	if id == "" {
 		return math.MaxInt64, nil
 	}
 	var seq int64
-	err := tx.QueryRowContext(ctx, `SELECT seq FROM stripesim.`+strings.TrimPrefix(noun, "checkout.")+`s WHERE id = $1`, id).Scan(&seq)
-	if errors.Is(err, sql.ErrNoRows) {
+	err := tx.QueryRow(ctx, `SELECT seq FROM stripesim.`+strings.TrimPrefix(noun, "checkout.")+`s WHERE id = $1`, id).Scan(&seq)
+	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, missing(noun, id, "starting_after")
 	}
 	return seq, err

@@ -3,13 +3,14 @@ package stripesim
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	_ "embed"
 	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 )
 
 //go:embed checkout.html
@@ -51,7 +52,7 @@ func (s *Simulator) addCheckout(mux *http.ServeMux) {
 // getCheckout shows a session. A customer whose bank asked goes back to the shop when the payment is complete.
 func (s *Simulator) getCheckout(w http.ResponseWriter, r *http.Request) {
 	row, err := s.readSession(r.Context(), r.PathValue("session"))
-	if err == nil && row.status == "complete" && r.URL.Query().Has("bank") {
+	if err == nil && row.Status == "complete" && r.URL.Query().Has("bank") {
 		redirect(w, row.returnURL())
 		return
 	}
@@ -65,12 +66,18 @@ func (s *Simulator) getCheckout(w http.ResponseWriter, r *http.Request) {
 func (s *Simulator) postPay(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("session")
 	// A browser that disconnects does not abort the payment.
-	row, err := s.pay(context.WithoutCancel(r.Context()), id)
+	ctx := context.WithoutCancel(r.Context())
+	var row session
+	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) (err error) {
+		row, err = s.pay(ctx, tx, id)
+		return err
+	})
+	wake(s.wakeWebhook)
 	if err == nil {
 		redirect(w, row.returnURL())
 		return
 	}
-	if errors.Is(err, sql.ErrNoRows) {
+	if errors.Is(err, pgx.ErrNoRows) {
 		row, err = s.readSession(r.Context(), id)
 	}
 	s.showCheckout(w, over(row), err, http.StatusConflict, false)
@@ -80,8 +87,8 @@ func (s *Simulator) postPay(w http.ResponseWriter, r *http.Request) {
 // expired does not know that, and says that all is well, as Stripe's page does: see
 // https://github.com/stripe/stripe-node/issues/2462.
 func over(row session) session {
-	if row.status == "expired" && row.expiredByAPI {
-		row.status = "over"
+	if row.Status == "expired" && row.ExpiredByAPI {
+		row.Status = "over"
 	}
 	return row
 }
@@ -104,7 +111,7 @@ func (s *Simulator) postBank(w http.ResponseWriter, r *http.Request) {
 
 // readSession returns a session for a page. If the session is overdue, it expires it first.
 func (s *Simulator) readSession(ctx context.Context, id string) (row session, err error) {
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		row, err = s.findSession(ctx, tx, id, nil)
 		return err
 	})
@@ -113,16 +120,19 @@ func (s *Simulator) readSession(ctx context.Context, id string) (row session, er
 
 // returnURL returns the address at which a customer who has paid comes back to the shop.
 func (s session) returnURL() string {
-	return strings.ReplaceAll(s.successURL, "{CHECKOUT_SESSION_ID}", s.id)
+	return strings.ReplaceAll(s.SuccessURL, "{CHECKOUT_SESSION_ID}", s.ID)
 }
 
 // showCheckout writes the page of a session, or of the error from reading it.
 func (s *Simulator) showCheckout(w http.ResponseWriter, row session, err error, status int, declined bool) {
 	view := checkoutView{
-		State: row.status, ID: row.id, Items: row.lineItems, Amount: row.amount, Currency: row.currency, Declined: declined,
-		SuccessURL: row.returnURL(), CancelURL: row.cancelURL.String, BankSeconds: int(s.cfg.BankDelay.Seconds()),
+		State: row.Status, ID: row.ID, Items: row.LineItems, Amount: row.AmountTotal, Currency: row.Currency,
+		Declined: declined, SuccessURL: row.returnURL(), BankSeconds: int(s.cfg.BankDelay.Seconds()),
 	}
-	if row.status == "open" && row.bankPaysAt.Valid {
+	if row.CancelURL != nil {
+		view.CancelURL = *row.CancelURL
+	}
+	if row.Status == "open" && row.BankPaysAt != nil {
 		view.State = "asking"
 	}
 	if err != nil {
@@ -144,7 +154,7 @@ func (s *Simulator) showCheckout(w http.ResponseWriter, row session, err error, 
 	h.Set("X-Content-Type-Options", "nosniff")
 	// Browsers apply form-action to the redirect after a form too, and that leads back to the shop.
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'self' "+
-		origin(row.successURL))
+		origin(row.SuccessURL))
 	w.WriteHeader(status)
 	_, _ = w.Write(page.Bytes()) // the client may have disconnected
 }

@@ -1,13 +1,14 @@
 package stripesim
 
 import (
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // addControl adds the control API. It needs no authentication: the simulator has no real money, and must not be
@@ -65,13 +66,13 @@ func (s *Simulator) postAmount(w http.ResponseWriter, r *http.Request) {
 		writeFault(w, http.StatusBadRequest, err)
 		return
 	}
-	result, err := s.db.ExecContext(r.Context(),
+	result, err := s.db.Exec(r.Context(),
 		`UPDATE stripesim.sessions SET amount_total = $2 WHERE id = $1 AND status = 'open'`, r.PathValue("id"), body.AmountCents)
 	if err != nil {
 		writeFault(w, http.StatusInternalServerError, err)
 		return
 	}
-	if n, err := result.RowsAffected(); err != nil || n == 0 {
+	if result.RowsAffected() == 0 {
 		writeFault(w, http.StatusNotFound, errors.New("no open session has this id"))
 		return
 	}
@@ -87,9 +88,10 @@ func (s *Simulator) postRefund(w http.ResponseWriter, r *http.Request) {
 		writeFault(w, http.StatusBadRequest, errors.Join(err, errors.New("want amount_cents, at least 0")))
 		return
 	}
-	var made refund
-	s.control(w, r, func(tx *sql.Tx, of owner, intent string) (err error) {
-		made, err = s.makeRefund(r.Context(), tx, of, refund{paymentIntent: intent, amount: body.AmountCents, metadata: map[string]string{}}, nil)
+	made := refund{Amount: body.AmountCents, Metadata: map[string]string{}}
+	s.control(w, r, func(tx pgx.Tx, of owner, intent string) (err error) {
+		made.PaymentIntent = intent
+		made, err = s.makeRefund(r.Context(), tx, of, made, nil)
 		return err
 	}, func() any { return made.fields() })
 }
@@ -105,7 +107,7 @@ func (s *Simulator) postDispute(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var d dispute
-	s.control(w, r, func(tx *sql.Tx, of owner, intent string) (err error) {
+	s.control(w, r, func(tx pgx.Tx, of owner, intent string) (err error) {
 		d, err = s.dispute(r.Context(), tx, of, intent, body.State, body.AmountCents)
 		return err
 	}, func() any { return d.fields() })
@@ -129,13 +131,12 @@ func (s *Simulator) postAdvance(w http.ResponseWriter, r *http.Request) {
 }
 
 // control changes the payment of a request's path in a transaction, and answers with the object.
-func (s *Simulator) control(w http.ResponseWriter, r *http.Request, change func(tx *sql.Tx, of owner, intent string) error, object func() any) {
+func (s *Simulator) control(w http.ResponseWriter, r *http.Request, change func(tx pgx.Tx, of owner, intent string) error, object func() any) {
 	intent := r.PathValue("intent")
-	err := s.transact(r.Context(), func(tx *sql.Tx) error {
-		var of owner
-		err := tx.QueryRowContext(r.Context(), `
+	err := pgx.BeginFunc(r.Context(), s.db, func(tx pgx.Tx) error {
+		of, err := readRow[owner](r.Context(), tx, `
 			SELECT s.account, s.livemode FROM stripesim.payment_intents p JOIN stripesim.sessions s ON s.id = p.session_id
-			WHERE p.id = $1 FOR UPDATE OF p`, intent).Scan(&of.account, &of.live)
+			WHERE p.id = $1 FOR UPDATE OF p`, intent)
 		if err != nil {
 			return err
 		}
@@ -148,15 +149,20 @@ func (s *Simulator) control(w http.ResponseWriter, r *http.Request, change func(
 
 // postRefundFailure makes a refund fail, whether or not it has succeeded.
 func (s *Simulator) postRefundFailure(w http.ResponseWriter, r *http.Request) {
-	row, err := s.endRefund(r.Context(), r.PathValue("id"), "failed", `status NOT IN ('failed', 'canceled')`)
+	var row refund
+	err := pgx.BeginFunc(r.Context(), s.db, func(tx pgx.Tx) (err error) {
+		row, err = s.endRefund(r.Context(), tx, r.PathValue("id"), "failed", `status NOT IN ('failed', 'canceled')`)
+		return err
+	})
+	wake(s.wakeWebhook)
 	writeChanged(w, err, func() any { return row.fields() })
 }
 
-// writeChanged answers a request that changes an object. [sql.ErrNoRows] means that there is no such object.
+// writeChanged answers a request that changes an object. [pgx.ErrNoRows] means that there is no such object.
 func writeChanged(w http.ResponseWriter, err error, object func() any) {
 	refused, isRefused := errors.AsType[*apiError](err)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
+	case errors.Is(err, pgx.ErrNoRows):
 		writeFault(w, http.StatusNotFound, errors.New("no payment or refund with this id can be changed so"))
 	case isRefused:
 		writeFault(w, refused.status, err)
@@ -169,7 +175,7 @@ func writeChanged(w http.ResponseWriter, err error, object func() any) {
 
 // getReady reports whether the database answers. `shop health` asks it.
 func (s *Simulator) getReady(w http.ResponseWriter, r *http.Request) {
-	if err := s.db.PingContext(r.Context()); err != nil {
+	if err := s.db.Ping(r.Context()); err != nil {
 		writeFault(w, http.StatusServiceUnavailable, err)
 		return
 	}

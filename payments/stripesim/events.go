@@ -2,16 +2,16 @@ package stripesim
 
 import (
 	"context"
-	"database/sql"
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stripe/stripe-go/v85"
 )
 
 // record inserts an event about an object of an owner, and sends it to the merchant as the knobs say. c is the call that
 // causes the event, or nil. See https://docs.stripe.com/api/events/object.
-func (s *Simulator) record(ctx context.Context, tx *sql.Tx, eventType string, of owner, object fields, c *call) error {
+func (s *Simulator) record(ctx context.Context, tx pgx.Tx, eventType string, of owner, object fields, c *call) error {
 	id := newID("evt_")
 	request := fields{"id": nil, "idempotency_key": nil}
 	if c != nil {
@@ -26,7 +26,7 @@ func (s *Simulator) record(ctx context.Context, tx *sql.Tx, eventType string, of
 		"api_version":      stripe.APIVersion,
 		"created":          time.Now().Unix(),
 		"data":             fields{"object": object},
-		"livemode":         of.live,
+		"livemode":         of.Livemode,
 		"pending_webhooks": 1,
 		"request":          request,
 		"type":             eventType,
@@ -46,9 +46,9 @@ func (s *Simulator) record(ctx context.Context, tx *sql.Tx, eventType string, of
 	case "reordered":
 		delay = s.cfg.ReorderDelay
 	}
-	_, err := tx.ExecContext(ctx, `
+	_, err := tx.Exec(ctx, `
 		INSERT INTO stripesim.events (id, type, body, state, due_at, held)
-		SELECT $1, $2, $3, $4, clock_timestamp() + $5 * interval '1 microsecond', $6 FROM generate_series(1, $7)`,
-		id, eventType, body, state, delay.Microseconds(), k.Webhooks == "reordered", copies)
+		SELECT $1, $2, $3, $4, clock_timestamp() + $5::interval, $6 FROM generate_series(1, $7)`,
+		id, eventType, body, state, delay, k.Webhooks == "reordered", copies)
 	return err
 }

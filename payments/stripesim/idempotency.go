@@ -2,10 +2,11 @@ package stripesim
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // findAnswer returns the stored answer of an idempotency key, or nil. It locks the key until the transaction ends. It
@@ -14,12 +15,12 @@ import (
 //
 // The lock, the effects of the request and the stored answer are in one transaction. So a crash leaves either all of
 // them or none, and no key stays locked.
-func findAnswer(ctx context.Context, tx *sql.Tx, key, request string) (*answer, error) {
+func findAnswer(ctx context.Context, tx pgx.Tx, key, request string) (*answer, error) {
 	if key == "" {
 		return nil, nil
 	}
 	var locked bool
-	err := tx.QueryRowContext(ctx, `SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))`, "key "+key).Scan(&locked)
+	err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))`, "key "+key).Scan(&locked)
 	if err != nil {
 		return nil, err
 	}
@@ -29,10 +30,10 @@ func findAnswer(ctx context.Context, tx *sql.Tx, key, request string) (*answer, 
 	}
 	a := answer{replayed: true}
 	var first string
-	err = tx.QueryRowContext(ctx, `SELECT request, status, body FROM stripesim.idempotency_keys WHERE key = $1`, key).
+	err = tx.QueryRow(ctx, `SELECT request, status, body FROM stripesim.idempotency_keys WHERE key = $1`, key).
 		Scan(&first, &a.status, &a.body)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
+	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -45,17 +46,17 @@ func findAnswer(ctx context.Context, tx *sql.Tx, key, request string) (*answer, 
 }
 
 // storeAnswer stores the answer of a request for its idempotency key, which [findAnswer] has locked.
-func storeAnswer(ctx context.Context, tx *sql.Tx, key, request string, a answer) error {
+func storeAnswer(ctx context.Context, tx pgx.Tx, key, request string, a answer) error {
 	if key == "" {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, `INSERT INTO stripesim.idempotency_keys (key, request, status, body) VALUES ($1, $2, $3, $4)`,
+	_, err := tx.Exec(ctx, `INSERT INTO stripesim.idempotency_keys (key, request, status, body) VALUES ($1, $2, $3, $4)`,
 		key, request, a.status, a.body)
 	return err
 }
 
 // deleteOldKeys deletes keys after 24 hours, the minimum time for which Stripe keeps them.
 func (s *Simulator) deleteOldKeys(ctx context.Context) error {
-	_, err := s.db.ExecContext(ctx, `DELETE FROM stripesim.idempotency_keys WHERE created_at < now() - interval '24 hours'`)
+	_, err := s.db.Exec(ctx, `DELETE FROM stripesim.idempotency_keys WHERE created_at < now() - interval '24 hours'`)
 	return err
 }

@@ -81,7 +81,7 @@ func TestReplayAfterTheLimitsOfExpiresAt(t *testing.T) {
 	}
 	parsed, err := parseForm(form.Encode())
 	testenv.Must(t, err)
-	_, err = f.sim.db.ExecContext(t.Context(), `INSERT INTO stripesim.idempotency_keys (key, request, status, body) VALUES ($1, $2, 200, '{}')`,
+	_, err = f.sim.db.Exec(t.Context(), `INSERT INTO stripesim.idempotency_keys (key, request, status, body) VALUES ($1, $2, 200, '{}')`,
 		"key", "POST /v1/checkout/sessions?"+parsed.canonical())
 	testenv.Must(t, err)
 	res, body := f.call(t, http.MethodPost, "/v1/checkout/sessions", form, "Idempotency-Key", "key")
@@ -189,14 +189,14 @@ func TestConcurrentCreatesWithOneKey(t *testing.T) {
 // TestKeyInUse holds a key as another request under way does.
 func TestKeyInUse(t *testing.T) {
 	f := newFixture(t)
-	tx, err := f.sim.db.BeginTx(t.Context(), nil)
+	tx, err := f.sim.db.Begin(t.Context())
 	testenv.Must(t, err)
-	defer tx.Rollback()
+	defer tx.Rollback(t.Context())
 	_, err = findAnswer(t.Context(), tx, "key", "another request")
 	testenv.Must(t, err)
 	_, err = f.createWithKey(t, "key", unchanged)
 	expectError(t, err, http.StatusConflict, stripe.ErrorTypeIdempotency, stripe.ErrorCodeIdempotencyKeyInUse, "")
-	testenv.Must(t, tx.Rollback())
+	testenv.Must(t, tx.Rollback(t.Context()))
 	_, err = f.createWithKey(t, "key", unchanged)
 	testenv.Must(t, err)
 }
@@ -206,7 +206,7 @@ func TestKeysAreForgottenAfterADay(t *testing.T) {
 	first, err := f.createWithKey(t, "key", unchanged)
 	testenv.Must(t, err)
 	age := func(hours int) {
-		_, err := f.sim.db.ExecContext(t.Context(), `UPDATE stripesim.idempotency_keys SET created_at = now() - $1 * interval '1 hour'`, hours)
+		_, err := f.sim.db.Exec(t.Context(), `UPDATE stripesim.idempotency_keys SET created_at = now() - $1 * interval '1 hour'`, hours)
 		testenv.Must(t, err)
 		testenv.Must(t, f.sim.deleteOldKeys(t.Context()))
 	}

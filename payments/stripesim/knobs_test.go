@@ -261,7 +261,7 @@ func TestOpenCreatesTheDatabaseOnce(t *testing.T) {
 	name := address.Path[1:] + "_sim"
 	address.Path = "/" + name
 	t.Cleanup(func() {
-		if _, err := admin.sim.db.ExecContext(context.Background(), "DROP DATABASE "+name); err != nil {
+		if _, err := admin.sim.db.Exec(context.Background(), "DROP DATABASE "+name); err != nil {
 			t.Error(err)
 		}
 	})

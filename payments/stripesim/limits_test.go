@@ -75,13 +75,13 @@ func TestLockTimeout(t *testing.T) {
 	f := newStoppedFixture(t)
 	s := f.create(t)
 	f.set(t, func(k *Knobs) { k.Locks = "timeout" })
-	tx, err := f.sim.db.BeginTx(t.Context(), nil)
+	tx, err := f.sim.db.Begin(t.Context())
 	testenv.Must(t, err)
-	_, err = tx.ExecContext(t.Context(), `SELECT FROM stripesim.sessions FOR UPDATE`)
+	_, err = tx.Exec(t.Context(), `SELECT FROM stripesim.sessions FOR UPDATE`)
 	testenv.Must(t, err)
 	expectError(t, f.expire(t.Context(), s.ID), http.StatusTooManyRequests, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeLockTimeout, "")
 	f.retrieve(t, s.ID) // reading needs no lock
-	testenv.Must(t, tx.Rollback())
+	testenv.Must(t, tx.Rollback(t.Context()))
 	testenv.Must(t, f.expire(t.Context(), s.ID))
 }
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stripe/stripe-go/v85"
 	"github.com/stripe/stripe-go/v85/webhook"
 
@@ -316,7 +317,7 @@ func inProcess(handler http.Handler, path string) int {
 
 func (f *fixture) count(t testing.TB, query string, args ...any) (n int) {
 	t.Helper()
-	testenv.Must(t, f.sim.db.QueryRowContext(t.Context(), query, args...).Scan(&n))
+	testenv.Must(t, f.sim.db.QueryRow(t.Context(), query, args...).Scan(&n))
 	return n
 }
 
@@ -339,7 +340,7 @@ func expectBody(t testing.TB, res response, body string, status int, errorType, 
 // exec executes a statement in the simulator's database.
 func (f *fixture) exec(t testing.TB, statement string) error {
 	t.Helper()
-	_, err := f.sim.db.ExecContext(t.Context(), statement)
+	_, err := f.sim.db.Exec(t.Context(), statement)
 	return err
 }
 
@@ -358,7 +359,9 @@ func (f *fixture) control(t testing.TB, path, body string) map[string]any {
 // strings returns the values of a query's only column.
 func (f *fixture) strings(t testing.TB, query string) []string {
 	t.Helper()
-	all, err := f.sim.strings(t.Context(), query)
+	rows, err := f.sim.db.Query(t.Context(), query)
+	testenv.Must(t, err)
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	testenv.Must(t, err)
 	return all
 }

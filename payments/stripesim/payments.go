@@ -2,44 +2,38 @@ package stripesim
 
 import (
 	"context"
-	"database/sql"
-	"errors"
+
+	"github.com/jackc/pgx/v5"
 )
 
-// pay completes an open session with a captured payment, and records the events. The error is [sql.ErrNoRows] if the
+// pay completes an open session with a captured payment, and records the events. The error is [pgx.ErrNoRows] if the
 // session is not open: exactly one of two concurrent statements ends a session, because both lock its row. While the
 // knob sessions is complete_unpaid, the payment is captured later.
-func (s *Simulator) pay(ctx context.Context, id string) (session, error) {
-	var row session
-	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
-		row, err = scanSession(tx.QueryRowContext(ctx, `
-			UPDATE stripesim.sessions SET status = 'complete', payment_intent = $2, unpaid = $3
-			WHERE id = $1 AND status = 'open' AND expires_at > clock_timestamp()
-			RETURNING `+sessionColumns, id, newID("pi_"), s.knobs.get().Sessions == "complete_unpaid"))
-		if err != nil {
-			return err
+func (s *Simulator) pay(ctx context.Context, tx pgx.Tx, id string) (session, error) {
+	row, err := readRow[session](ctx, tx, `
+		UPDATE stripesim.sessions SET status = 'complete', payment_intent = $2, unpaid = $3
+		WHERE id = $1 AND status = 'open' AND expires_at > clock_timestamp() RETURNING *`,
+		id, newID("pi_"), s.knobs.get().Sessions == "complete_unpaid")
+	if err != nil {
+		return session{}, err
+	}
+	if !row.Unpaid {
+		if err := s.capture(ctx, tx, row); err != nil {
+			return session{}, err
 		}
-		if !row.unpaid {
-			err = s.capture(ctx, tx, row)
-		}
-		if err != nil {
-			return err
-		}
-		return s.record(ctx, tx, "checkout.session.completed", row.owner, s.object(row), nil)
-	})
-	wake(s.wakeWebhook)
-	return row, err
+	}
+	return row, s.record(ctx, tx, "checkout.session.completed", row.owner, s.object(row), nil)
 }
 
 // capture captures the payment of a complete session.
-func (s *Simulator) capture(ctx context.Context, tx *sql.Tx, row session) error {
-	intent := row.paymentIntent.String
-	_, err := tx.ExecContext(ctx, `INSERT INTO stripesim.payment_intents (id, session_id, amount, currency) VALUES ($1, $2, $3, $4)`,
-		intent, row.id, row.amount, row.currency)
+func (s *Simulator) capture(ctx context.Context, tx pgx.Tx, row session) error {
+	intent := *row.PaymentIntent
+	_, err := tx.Exec(ctx, `INSERT INTO stripesim.payment_intents (id, session_id, amount, currency) VALUES ($1, $2, $3, $4)`,
+		intent, row.ID, row.AmountTotal, row.Currency)
 	if err != nil {
 		return err
 	}
-	if err := book(ctx, tx, "charge", chargeOf(intent), intent, row.amount, row.currency); err != nil {
+	if err := book(ctx, tx, "charge", chargeOf(intent), intent, row.AmountTotal, row.Currency); err != nil {
 		return err
 	}
 	return s.recordCharge(ctx, tx, "charge.succeeded", row.owner, intent, nil)
@@ -47,14 +41,13 @@ func (s *Simulator) capture(ctx context.Context, tx *sql.Tx, row session) error 
 
 // captureUnpaid captures the payments of sessions that are complete and not paid, unless the knob says that they stay so.
 func (s *Simulator) captureUnpaid(ctx context.Context) error {
-	ids, err := s.strings(ctx, `SELECT id FROM stripesim.sessions WHERE unpaid ORDER BY seq LIMIT 1000`)
-	if err != nil || s.knobs.get().Sessions == "complete_unpaid" {
-		return err
+	if s.knobs.get().Sessions == "complete_unpaid" {
+		return nil
 	}
-	for _, id := range ids {
-		err := s.transact(ctx, func(tx *sql.Tx) error {
-			row, err := scanSession(tx.QueryRowContext(ctx, `
-				UPDATE stripesim.sessions SET unpaid = false WHERE id = $1 AND unpaid RETURNING `+sessionColumns, id))
+	return s.forEach(ctx, `SELECT id FROM stripesim.sessions WHERE unpaid ORDER BY seq LIMIT 1000`,
+		func(tx pgx.Tx, id string) error {
+			row, err := readRow[session](ctx, tx, `
+				UPDATE stripesim.sessions SET unpaid = false WHERE id = $1 AND unpaid RETURNING *`, id)
 			if err != nil {
 				return err
 			}
@@ -63,38 +56,26 @@ func (s *Simulator) captureUnpaid(ctx context.Context) error {
 			}
 			return s.record(ctx, tx, "checkout.session.async_payment_succeeded", row.owner, s.object(row), nil)
 		})
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-	}
-	if len(ids) > 0 {
-		wake(s.wakeWebhook)
-	}
-	return nil
 }
 
 // askBank makes the customer's bank confirm the payment of an open session after [Config.BankDelay]. Until then the
 // session is open, and may be expired or paid. A repeated call has no effect.
 func (s *Simulator) askBank(ctx context.Context, id string) error {
-	_, err := s.db.ExecContext(ctx, `
-		UPDATE stripesim.sessions SET bank_pays_at = clock_timestamp() + $2 * interval '1 microsecond'
-		WHERE id = $1 AND status = 'open' AND bank_pays_at IS NULL`, id, s.cfg.BankDelay.Microseconds())
+	_, err := s.db.Exec(ctx, `
+		UPDATE stripesim.sessions SET bank_pays_at = clock_timestamp() + $2::interval
+		WHERE id = $1 AND status = 'open' AND bank_pays_at IS NULL`, id, s.cfg.BankDelay)
 	return err
 }
 
 // confirmBankPayments pays the sessions whose banks confirm the payment now.
 func (s *Simulator) confirmBankPayments(ctx context.Context) error {
-	ids, err := s.strings(ctx, `
-		SELECT id FROM stripesim.sessions WHERE status = 'open' AND bank_pays_at <= clock_timestamp() ORDER BY bank_pays_at LIMIT 1000`)
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		if _, err := s.pay(ctx, id); err != nil && !errors.Is(err, sql.ErrNoRows) {
+	return s.forEach(ctx, `
+		SELECT id FROM stripesim.sessions WHERE status = 'open' AND bank_pays_at <= clock_timestamp()
+		ORDER BY bank_pays_at LIMIT 1000`,
+		func(tx pgx.Tx, id string) error {
+			_, err := s.pay(ctx, tx, id)
 			return err
-		}
-	}
-	return nil
+		})
 }
 
 // Payment is a session with its money, for the ledger.
@@ -113,27 +94,14 @@ type Payment struct {
 
 // Ledger returns all sessions in the order of their creation.
 func (s *Simulator) Ledger(ctx context.Context) ([]Payment, error) {
-	rows, err := s.db.QueryContext(ctx, `
-		SELECT coalesce(s.client_reference_id, ''), s.id, s.status, CASE WHEN p.id IS NULL THEN 'unpaid' ELSE 'paid' END,
-			s.amount_total, s.currency, p.id, coalesce(p.amount, 0),
+	return readRows[Payment](ctx, s.db, `
+		SELECT coalesce(s.client_reference_id, '') AS client_reference_id, s.id AS session_id, s.status,
+			CASE WHEN p.id IS NULL THEN 'unpaid' ELSE 'paid' END AS payment_status,
+			s.amount_total AS amount_cents, s.currency, p.id AS payment_intent, coalesce(p.amount, 0) AS captured_cents,
 			(SELECT coalesce(sum(r.amount), 0)::bigint FROM stripesim.refunds r
-			 WHERE r.payment_intent = p.id AND r.status = 'succeeded'),
-			coalesce((SELECT d.amount FROM stripesim.disputes d WHERE d.payment_intent = p.id AND d.status <> 'won'), 0)
+			 WHERE r.payment_intent = p.id AND r.status = 'succeeded') AS refunded_cents,
+			coalesce((SELECT d.amount FROM stripesim.disputes d
+			 WHERE d.payment_intent = p.id AND d.status <> 'won'), 0) AS disputed_cents
 		FROM stripesim.sessions s LEFT JOIN stripesim.payment_intents p ON p.session_id = s.id
 		ORDER BY s.created_at, s.id`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	all := []Payment{}
-	for rows.Next() {
-		var p Payment
-		err := rows.Scan(&p.ClientReferenceID, &p.SessionID, &p.Status, &p.PaymentStatus, &p.AmountCents, &p.Currency,
-			&p.PaymentIntent, &p.CapturedCents, &p.RefundedCents, &p.DisputedCents)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
-	return all, rows.Err()
 }

@@ -2,71 +2,60 @@ package stripesim
 
 import (
 	"context"
-	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // refund is a row of the table refunds.
 type refund struct {
-	id            string
-	paymentIntent string
-	amount        int64
-	currency      string
-	reason        sql.NullString
-	metadata      map[string]string
-	status        string
-	createdAt     time.Time
-	owner         owner
-}
-
-const refundColumns = `id, payment_intent, amount, currency, reason, metadata, status, created_at, account, livemode`
-
-func scanRefund(row interface{ Scan(...any) error }) (refund, error) {
-	var r refund
-	var metadata []byte
-	err := row.Scan(&r.id, &r.paymentIntent, &r.amount, &r.currency, &r.reason, &metadata, &r.status, &r.createdAt,
-		&r.owner.account, &r.owner.live)
-	if err != nil {
-		return refund{}, err
-	}
-	return r, json.Unmarshal(metadata, &r.metadata)
+	owner
+	Seq           int64
+	ID            string
+	PaymentIntent string
+	Amount        int64
+	Currency      string
+	Reason        *string
+	Metadata      map[string]string
+	Status        string
+	CreatedAt     time.Time
+	FailsAt       *time.Time
 }
 
 // fields returns the refund as the API answers it. See https://docs.stripe.com/api/refunds/object.
 func (r refund) fields() fields {
 	all := fields{
-		"id":                       r.id,
+		"id":                       r.ID,
 		"object":                   "refund",
-		"amount":                   r.amount,
-		"balance_transaction":      balanceID("refund", r.id),
-		"charge":                   chargeOf(r.paymentIntent),
-		"created":                  r.createdAt.Unix(),
-		"currency":                 r.currency,
-		"metadata":                 r.metadata,
-		"payment_intent":           r.paymentIntent,
-		"reason":                   pointer(r.reason),
+		"amount":                   r.Amount,
+		"balance_transaction":      balanceID("refund", r.ID),
+		"charge":                   chargeOf(r.PaymentIntent),
+		"created":                  r.CreatedAt.Unix(),
+		"currency":                 r.Currency,
+		"metadata":                 r.Metadata,
+		"payment_intent":           r.PaymentIntent,
+		"reason":                   r.Reason,
 		"receipt_number":           nil,
 		"source_transfer_reversal": nil,
-		"status":                   r.status,
+		"status":                   r.Status,
 		"transfer_reversal":        nil,
 	}
-	switch r.status {
+	switch r.Status {
 	case "pending":
 		all["pending_reason"] = "processing"
 	case "failed":
 		all["failure_reason"] = "expired_or_canceled_card"
-		all["failure_balance_transaction"] = balanceID("refund_failure", r.id)
+		all["failure_balance_transaction"] = balanceID("refund_failure", r.ID)
 	case "canceled":
-		all["failure_balance_transaction"] = balanceID("refund_failure", r.id)
+		all["failure_balance_transaction"] = balanceID("refund_failure", r.ID)
 	}
 	return all
 }
 
 // createRefund is POST /v1/refunds.
-func (s *Simulator) createRefund(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+func (s *Simulator) createRefund(ctx context.Context, tx pgx.Tx, c *call) (any, error) {
 	f := c.form
 	paymentIntent := f.required("payment_intent")
 	amount := f.integer("amount", 0, 1, maxAmount)
@@ -75,7 +64,8 @@ func (s *Simulator) createRefund(ctx context.Context, tx *sql.Tx, c *call) (any,
 	if err := f.end(); err != nil {
 		return nil, err
 	}
-	row, err := s.makeRefund(ctx, tx, c.owner, refund{paymentIntent: paymentIntent, amount: amount, reason: optionalText(reason), metadata: metadata}, c)
+	made := refund{PaymentIntent: paymentIntent, Amount: amount, Reason: optionalText(reason), Metadata: metadata}
+	row, err := s.makeRefund(ctx, tx, c.owner, made, c)
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +74,10 @@ func (s *Simulator) createRefund(ctx context.Context, tx *sql.Tx, c *call) (any,
 
 // makeRefund refunds an amount of a payment of the owner, or the rest if the amount is 0, as the knob refunds says. c is
 // the call that does so, or nil.
-func (s *Simulator) makeRefund(ctx context.Context, tx *sql.Tx, of owner, r refund, c *call) (refund, error) {
-	left, currency, err := lockRefundable(ctx, tx, r.paymentIntent, of)
+func (s *Simulator) makeRefund(ctx context.Context, tx pgx.Tx, of owner, r refund, c *call) (refund, error) {
+	left, currency, err := lockRefundable(ctx, tx, r.PaymentIntent, of)
 	knob := s.knobs.get().Refunds
-	charge := chargeOf(r.paymentIntent)
+	charge := chargeOf(r.PaymentIntent)
 	switch {
 	case err != nil:
 		return refund{}, err
@@ -97,36 +87,36 @@ func (s *Simulator) makeRefund(ctx context.Context, tx *sql.Tx, of owner, r refu
 		return refund{}, rejectedByState("balance_insufficient", "", "Insufficient funds in your account to refund this charge.")
 	case left == 0:
 		return refund{}, rejectedByState("charge_already_refunded", "", fmt.Sprintf("Charge %s has already been refunded.", charge))
-	case r.amount > left:
+	case r.Amount > left:
 		return refund{}, rejectedByState("", "amount", fmt.Sprintf("Refund amount (%s) is greater than unrefunded amount on charge (%s)",
-			money(r.amount, currency), money(left, currency)))
-	case r.amount == 0:
-		r.amount = left
+			money(r.Amount, currency), money(left, currency)))
+	case r.Amount == 0:
+		r.Amount = left
 	}
 	status := "pending"
-	var failsAfter sql.NullInt64
+	var failsAfter *time.Duration
 	switch knob {
 	case "succeed":
 		status = "succeeded"
 	case "fail_later":
-		status, failsAfter = "succeeded", sql.NullInt64{Int64: s.cfg.RefundFails.Microseconds(), Valid: true}
+		status, failsAfter = "succeeded", &s.cfg.RefundFails
 	case "require_action":
 		status = "requires_action"
 	}
-	r, err = scanRefund(tx.QueryRowContext(ctx, `
+	r, err = readRow[refund](ctx, tx, `
 		INSERT INTO stripesim.refunds (id, payment_intent, amount, currency, reason, metadata, status, account, livemode, fails_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10 * interval '1 microsecond') RETURNING `+refundColumns,
-		newID("re_"), r.paymentIntent, r.amount, currency, r.reason, encode(r.metadata), status, of.account, of.live, failsAfter))
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval) RETURNING *`,
+		newID("re_"), r.PaymentIntent, r.Amount, currency, r.Reason, r.Metadata, status, of.Account, of.Livemode, failsAfter)
 	if err != nil {
 		return refund{}, err
 	}
-	if err := book(ctx, tx, "refund", r.id, r.paymentIntent, -r.amount, r.currency); err != nil {
+	if err := book(ctx, tx, "refund", r.ID, r.PaymentIntent, -r.Amount, r.Currency); err != nil {
 		return refund{}, err
 	}
 	if err := s.record(ctx, tx, "refund.created", r.owner, r.fields(), c); err != nil {
 		return refund{}, err
 	}
-	return r, s.recordCharge(ctx, tx, "charge.refunded", r.owner, r.paymentIntent, c)
+	return r, s.recordCharge(ctx, tx, "charge.refunded", r.owner, r.PaymentIntent, c)
 }
 
 // chargeDisputed is the answer to a refund of a charge whose money a dispute has withdrawn.
@@ -136,21 +126,21 @@ func chargeDisputed(charge string) *apiError {
 
 // lockRefundable locks a payment until the transaction ends, and returns the amount that is left to refund. A refund
 // that has failed leaves its amount. A disputed charge cannot be refunded, unless the dispute is won.
-func lockRefundable(ctx context.Context, tx *sql.Tx, paymentIntent string, of owner) (left int64, currency string, err error) {
+func lockRefundable(ctx context.Context, tx pgx.Tx, paymentIntent string, of owner) (left int64, currency string, err error) {
 	var captured, refunded int64
 	var disputed bool
-	err = tx.QueryRowContext(ctx, `
+	err = tx.QueryRow(ctx, `
 		SELECT p.amount, p.currency FROM stripesim.payment_intents p JOIN stripesim.sessions s ON s.id = p.session_id
-		WHERE p.id = $1 AND s.account = $2 AND s.livemode = $3 FOR UPDATE OF p`, paymentIntent, of.account, of.live).
+		WHERE p.id = $1 AND s.account = $2 AND s.livemode = $3 FOR UPDATE OF p`, paymentIntent, of.Account, of.Livemode).
 		Scan(&captured, &currency)
-	if errors.Is(err, sql.ErrNoRows) {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, "", missing("payment_intent", paymentIntent, "payment_intent")
 	}
 	if err != nil {
 		return 0, "", err
 	}
 	// A second statement, so that it sees the refunds that were committed while the first one waited for the lock.
-	err = tx.QueryRowContext(ctx, `
+	err = tx.QueryRow(ctx, `
 		SELECT coalesce(sum(amount), 0)::bigint,
 			EXISTS (SELECT FROM stripesim.disputes WHERE payment_intent = $1 AND status <> 'won')
 		FROM stripesim.refunds WHERE payment_intent = $1 AND status NOT IN ('failed', 'canceled')`, paymentIntent).
@@ -162,7 +152,7 @@ func lockRefundable(ctx context.Context, tx *sql.Tx, paymentIntent string, of ow
 }
 
 // listRefunds is GET /v1/refunds.
-func (s *Simulator) listRefunds(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+func (s *Simulator) listRefunds(ctx context.Context, tx pgx.Tx, c *call) (any, error) {
 	paymentIntent := c.form.optional("payment_intent")
 	p := c.form.page()
 	if err := c.form.end(); err != nil {
@@ -172,86 +162,65 @@ func (s *Simulator) listRefunds(ctx context.Context, tx *sql.Tx, c *call) (any, 
 	if err != nil {
 		return nil, err
 	}
-	rows, err := tx.QueryContext(ctx, `
-		SELECT `+refundColumns+` FROM stripesim.refunds
+	rows, err := readRows[refund](ctx, tx, `
+		SELECT * FROM stripesim.refunds
 		WHERE ($1 = '' OR payment_intent = $1) AND seq < $2 AND account = $3 AND livemode = $4
-		ORDER BY seq DESC LIMIT $5`, paymentIntent, before, c.owner.account, c.owner.live, p.limit+1)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
+		ORDER BY seq DESC LIMIT $5`, paymentIntent, before, c.owner.Account, c.owner.Livemode, p.limit+1)
 	var objects []fields
-	for rows.Next() {
-		row, err := scanRefund(rows)
-		if err != nil {
-			return nil, err
-		}
+	for _, row := range rows {
 		objects = append(objects, row.fields())
 	}
-	return p.list("/v1/refunds", objects), rows.Err()
+	return p.list("/v1/refunds", objects), err
 }
 
 // endPendingRefunds ends the refunds that are pending or require an action, as the knob says.
 func (s *Simulator) endPendingRefunds(ctx context.Context) error {
-	ids, err := s.strings(ctx, `SELECT id FROM stripesim.refunds WHERE status IN ('pending', 'requires_action') ORDER BY seq LIMIT 1000`)
-	if err != nil {
-		return err
-	}
-	// The knob is read after the refunds, so a refund never ends as an earlier setting said.
-	status := "succeeded"
-	switch s.knobs.get().Refunds {
-	case "pending", "require_action":
-		return nil
-	case "fail":
-		status = "failed"
-	case "cancel":
-		status = "canceled"
-	}
-	return s.endRefunds(ctx, ids, status, `status IN ('pending', 'requires_action')`)
+	const pending = `status IN ('pending', 'requires_action')`
+	return s.forEach(ctx, `SELECT id FROM stripesim.refunds WHERE `+pending+` ORDER BY seq LIMIT 1000`,
+		func(tx pgx.Tx, id string) error {
+			// The knob is read after the refund, so a refund never ends as an earlier setting said.
+			status := "succeeded"
+			switch s.knobs.get().Refunds {
+			case "pending", "require_action":
+				return nil
+			case "fail":
+				status = "failed"
+			case "cancel":
+				status = "canceled"
+			}
+			_, err := s.endRefund(ctx, tx, id, status, pending)
+			return err
+		})
 }
 
 // failRefunds fails the refunds that have succeeded and whose time to fail has come.
 func (s *Simulator) failRefunds(ctx context.Context) error {
 	const due = `status = 'succeeded' AND fails_at <= clock_timestamp()`
-	ids, err := s.strings(ctx, `SELECT id FROM stripesim.refunds WHERE `+due+` ORDER BY seq LIMIT 1000`)
+	return s.forEach(ctx, `SELECT id FROM stripesim.refunds WHERE `+due+` ORDER BY seq LIMIT 1000`,
+		func(tx pgx.Tx, id string) error {
+			_, err := s.endRefund(ctx, tx, id, "failed", due)
+			return err
+		})
+}
+
+// endRefund gives a refund the status, if it meets the condition. The error is [pgx.ErrNoRows] if it does not.
+func (s *Simulator) endRefund(ctx context.Context, tx pgx.Tx, id, status, condition string) (refund, error) {
+	row, err := readRow[refund](ctx, tx, `
+		UPDATE stripesim.refunds SET status = $2 WHERE id = $1 AND `+condition+` RETURNING *`, id, status)
 	if err != nil {
-		return err
+		return refund{}, err
 	}
-	return s.endRefunds(ctx, ids, "failed", due)
-}
-
-// endRefunds gives each of the refunds the status, if it still meets the condition.
-func (s *Simulator) endRefunds(ctx context.Context, ids []string, status, condition string) error {
-	for _, id := range ids {
-		if _, err := s.endRefund(ctx, id, status, condition); err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return err
+	event := "refund.updated"
+	if status == "failed" {
+		event = "refund.failed"
+	}
+	if status != "succeeded" { // the money comes back
+		if err := book(ctx, tx, "refund_failure", row.ID, row.PaymentIntent, row.Amount, row.Currency); err != nil {
+			return refund{}, err
 		}
 	}
-	return nil
-}
-
-// endRefund gives a refund the status, if it meets the condition. The error is [sql.ErrNoRows] if it does not.
-func (s *Simulator) endRefund(ctx context.Context, id, status, condition string) (row refund, err error) {
-	err = s.transact(ctx, func(tx *sql.Tx) error {
-		row, err = scanRefund(tx.QueryRowContext(ctx, `
-			UPDATE stripesim.refunds SET status = $2 WHERE id = $1 AND `+condition+` RETURNING `+refundColumns, id, status))
-		if err != nil {
-			return err
-		}
-		event := "refund.updated"
-		if status != "succeeded" { // the money comes back
-			if err := book(ctx, tx, "refund_failure", row.id, row.paymentIntent, row.amount, row.currency); err != nil {
-				return err
-			}
-		}
-		if status == "failed" {
-			event = "refund.failed"
-		}
-		if err := s.record(ctx, tx, event, row.owner, row.fields(), nil); err != nil {
-			return err
-		}
-		return s.record(ctx, tx, "charge.refund.updated", row.owner, row.fields(), nil)
-	})
-	wake(s.wakeWebhook)
-	return row, err
+	if err := s.record(ctx, tx, event, row.owner, row.fields(), nil); err != nil {
+		return refund{}, err
+	}
+	return row, s.record(ctx, tx, "charge.refund.updated", row.owner, row.fields(), nil)
 }

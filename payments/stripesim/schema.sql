@@ -5,6 +5,7 @@ CREATE SCHEMA IF NOT EXISTS stripesim;
 -- A session's status changes once, by one conditional UPDATE: from open to complete or to expired.
 CREATE TABLE IF NOT EXISTS stripesim.sessions (
     id                  text        PRIMARY KEY,
+    seq                 bigint      GENERATED ALWAYS AS IDENTITY UNIQUE, -- the order of lists
     status              text        NOT NULL DEFAULT 'open' CHECK (status IN ('open', 'complete', 'expired')),
     client_reference_id text,
     amount_total        bigint      NOT NULL CHECK (amount_total > 0),
@@ -18,15 +19,13 @@ CREATE TABLE IF NOT EXISTS stripesim.sessions (
     expires_at          timestamptz NOT NULL,
     bank_pays_at        timestamptz, -- the time when the customer's bank confirms the payment, if it asks the customer
     payment_intent      text        UNIQUE,
+    payment_metadata    json        NOT NULL, -- of the payment intent and its charge
+    unpaid              boolean     NOT NULL DEFAULT false, -- complete, and the payment method pays later
+    expired_by_api      boolean     NOT NULL DEFAULT false,
+    account             text        NOT NULL,
+    livemode            boolean     NOT NULL,
     CHECK ((status = 'complete') = (payment_intent IS NOT NULL))
 );
-ALTER TABLE stripesim.sessions
-    ADD COLUMN IF NOT EXISTS seq bigint GENERATED ALWAYS AS IDENTITY UNIQUE, -- the order of lists
-    ADD COLUMN IF NOT EXISTS account text NOT NULL DEFAULT 'acct_simulated',
-    ADD COLUMN IF NOT EXISTS livemode boolean NOT NULL DEFAULT false,
-    ADD COLUMN IF NOT EXISTS payment_metadata json NOT NULL DEFAULT '{}', -- of the payment intent and its charge
-    ADD COLUMN IF NOT EXISTS unpaid boolean NOT NULL DEFAULT false, -- complete, and the payment method pays later
-    ADD COLUMN IF NOT EXISTS expired_by_api boolean NOT NULL DEFAULT false;
 CREATE INDEX IF NOT EXISTS sessions_unpaid ON stripesim.sessions (seq) WHERE unpaid;
 CREATE INDEX IF NOT EXISTS sessions_open ON stripesim.sessions (expires_at) WHERE status = 'open';
 CREATE INDEX IF NOT EXISTS sessions_bank ON stripesim.sessions (bank_pays_at)
@@ -65,15 +64,13 @@ CREATE TABLE IF NOT EXISTS stripesim.refunds (
     currency       text        NOT NULL,
     reason         text,
     metadata       json        NOT NULL,
-    status         text        NOT NULL,
-    created_at     timestamptz NOT NULL DEFAULT clock_timestamp()
+    status         text        NOT NULL
+        CHECK (status IN ('pending', 'requires_action', 'succeeded', 'failed', 'canceled')),
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    fails_at       timestamptz, -- the time when a refund that has succeeded fails
+    account        text        NOT NULL,
+    livemode       boolean     NOT NULL
 );
-ALTER TABLE stripesim.refunds
-    ADD COLUMN IF NOT EXISTS account text NOT NULL DEFAULT 'acct_simulated',
-    ADD COLUMN IF NOT EXISTS livemode boolean NOT NULL DEFAULT false,
-    ADD COLUMN IF NOT EXISTS fails_at timestamptz, -- the time when a refund that has succeeded fails
-    DROP CONSTRAINT IF EXISTS refunds_status_check,
-    ADD CONSTRAINT refunds_status_check CHECK (status IN ('pending', 'requires_action', 'succeeded', 'failed', 'canceled'));
 CREATE INDEX IF NOT EXISTS refunds_failing ON stripesim.refunds (fails_at) WHERE status = 'succeeded' AND fails_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS refunds_of_payment ON stripesim.refunds (payment_intent);
 CREATE INDEX IF NOT EXISTS refunds_pending ON stripesim.refunds (seq) WHERE status = 'pending';

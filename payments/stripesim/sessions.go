@@ -2,14 +2,14 @@ package stripesim
 
 import (
 	"context"
-	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // The limits of a session. See https://docs.stripe.com/api/checkout/sessions/create.
@@ -33,24 +33,25 @@ var currencies = map[string]currency{"eur": {2, 50}, "usd": {2, 50}, "gbp": {2, 
 
 // session is a row of the table sessions.
 type session struct {
-	id                string
-	status            string
-	clientReferenceID sql.NullString
-	amount            int64
-	currency          string
-	lineItems         []lineItem
-	metadata          map[string]string
-	paymentMetadata   map[string]string // of the payment intent and its charge
-	adaptivePricing   bool
-	successURL        string
-	cancelURL         sql.NullString
-	createdAt         time.Time
-	expiresAt         time.Time
-	bankPaysAt        sql.NullTime
-	paymentIntent     sql.NullString
-	owner             owner
-	unpaid            bool
-	expiredByAPI      bool
+	owner
+	Seq               int64
+	ID                string
+	Status            string
+	ClientReferenceID *string
+	AmountTotal       int64
+	Currency          string
+	LineItems         []lineItem
+	Metadata          map[string]string
+	PaymentMetadata   map[string]string
+	AdaptivePricing   bool
+	SuccessURL        string
+	CancelURL         *string
+	CreatedAt         time.Time
+	ExpiresAt         time.Time
+	BankPaysAt        *time.Time
+	PaymentIntent     *string
+	Unpaid            bool
+	ExpiredByAPI      bool
 }
 
 type lineItem struct {
@@ -59,74 +60,49 @@ type lineItem struct {
 	Quantity   int64  `json:"quantity"`
 }
 
-const sessionColumns = `id, status, client_reference_id, amount_total, currency, line_items, metadata, adaptive_pricing,
-	success_url, cancel_url, created_at, expires_at, bank_pays_at, payment_intent, account, livemode,
-	payment_metadata, unpaid, expired_by_api`
-
-func scanSession(row interface{ Scan(...any) error }) (session, error) {
-	var s session
-	var items, metadata, paymentMetadata []byte
-	err := row.Scan(&s.id, &s.status, &s.clientReferenceID, &s.amount, &s.currency, &items, &metadata, &s.adaptivePricing,
-		&s.successURL, &s.cancelURL, &s.createdAt, &s.expiresAt, &s.bankPaysAt, &s.paymentIntent, &s.owner.account, &s.owner.live,
-		&paymentMetadata, &s.unpaid, &s.expiredByAPI)
-	if err != nil {
-		return session{}, err
-	}
-	return s, errors.Join(json.Unmarshal(items, &s.lineItems), json.Unmarshal(metadata, &s.metadata),
-		json.Unmarshal(paymentMetadata, &s.paymentMetadata))
-}
-
 // fields returns the session as the API answers it. An open session has the address of its checkout page. See
 // https://docs.stripe.com/api/checkout/sessions/object.
 func (s session) fields(publicURL string) fields {
 	all := fields{
-		"id":                   s.id,
+		"id":                   s.ID,
 		"object":               "checkout.session",
-		"adaptive_pricing":     fields{"enabled": s.adaptivePricing},
-		"amount_subtotal":      s.amount,
-		"amount_total":         s.amount,
+		"adaptive_pricing":     fields{"enabled": s.AdaptivePricing},
+		"amount_subtotal":      s.AmountTotal,
+		"amount_total":         s.AmountTotal,
 		"automatic_tax":        fields{"enabled": false, "liability": nil, "status": nil},
-		"cancel_url":           pointer(s.cancelURL),
-		"client_reference_id":  pointer(s.clientReferenceID),
-		"created":              s.createdAt.Unix(),
-		"currency":             s.currency,
+		"cancel_url":           s.CancelURL,
+		"client_reference_id":  s.ClientReferenceID,
+		"created":              s.CreatedAt.Unix(),
+		"currency":             s.Currency,
 		"custom_fields":        []any{},
 		"custom_text":          fields{"after_submit": nil, "shipping_address": nil, "submit": nil, "terms_of_service_acceptance": nil},
 		"customer":             nil,
 		"customer_creation":    "if_required",
-		"expires_at":           s.expiresAt.Unix(),
-		"livemode":             s.owner.live,
-		"metadata":             s.metadata,
+		"expires_at":           s.ExpiresAt.Unix(),
+		"livemode":             s.Livemode,
+		"metadata":             s.Metadata,
 		"mode":                 "payment",
-		"payment_intent":       pointer(s.paymentIntent),
+		"payment_intent":       s.PaymentIntent,
 		"payment_method_types": []string{"card"},
 		"payment_status":       "unpaid",
 		"shipping_options":     []any{},
-		"status":               s.status,
-		"success_url":          s.successURL,
+		"status":               s.Status,
+		"success_url":          s.SuccessURL,
 		"total_details":        fields{"amount_discount": 0, "amount_shipping": 0, "amount_tax": 0},
 		"ui_mode":              "hosted_page",
 		"url":                  nil,
 	}
-	if s.paymentIntent.Valid && !s.unpaid {
+	if s.PaymentIntent != nil && !s.Unpaid {
 		all["payment_status"] = "paid"
 	}
-	if s.status == "open" {
-		all["url"] = publicURL + "/checkout/" + s.id
+	if s.Status == "open" {
+		all["url"] = publicURL + "/checkout/" + s.ID
 	}
 	return all
 }
 
-// pointer returns nil for NULL.
-func pointer(s sql.NullString) *string {
-	if !s.Valid {
-		return nil
-	}
-	return &s.String
-}
-
 // listSessions is GET /v1/checkout/sessions.
-func (s *Simulator) listSessions(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+func (s *Simulator) listSessions(ctx context.Context, tx pgx.Tx, c *call) (any, error) {
 	f := c.form
 	status := f.oneOf("status", "open", "complete", "expired")
 	intent := f.optional("payment_intent")
@@ -139,24 +115,16 @@ func (s *Simulator) listSessions(ctx context.Context, tx *sql.Tx, c *call) (any,
 	if err != nil {
 		return nil, err
 	}
-	rows, err := tx.QueryContext(ctx, `
-		SELECT `+sessionColumns+` FROM stripesim.sessions
+	rows, err := readRows[session](ctx, tx, `
+		SELECT * FROM stripesim.sessions
 		WHERE account = $1 AND livemode = $2 AND ($3 = '' OR status = $3) AND ($4 = '' OR payment_intent = $4) AND seq < $5
 			AND floor(extract(epoch FROM created_at)) >= $6 AND floor(extract(epoch FROM created_at)) < $7
-		ORDER BY seq DESC LIMIT $8`, c.owner.account, c.owner.live, status, intent, before, from, until, p.limit+1)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
+		ORDER BY seq DESC LIMIT $8`, c.owner.Account, c.owner.Livemode, status, intent, before, from, until, p.limit+1)
 	var objects []fields
-	for rows.Next() {
-		row, err := scanSession(rows)
-		if err != nil {
-			return nil, err
-		}
+	for _, row := range rows {
 		objects = append(objects, s.object(row))
 	}
-	return p.list("/v1/checkout/sessions", objects), rows.Err()
+	return p.list("/v1/checkout/sessions", objects), err
 }
 
 func (s *Simulator) object(row session) fields {
@@ -165,24 +133,25 @@ func (s *Simulator) object(row session) fields {
 }
 
 // createSession is POST /v1/checkout/sessions.
-func (s *Simulator) createSession(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+func (s *Simulator) createSession(ctx context.Context, tx pgx.Tx, c *call) (any, error) {
 	if s.knobs.get().Sessions == "refuse" {
 		return nil, invalidRequest("", "", "Your account cannot currently make charges (the knob sessions is refuse).")
 	}
 	var now time.Time // the database's clock decides when a session expires
-	if err := tx.QueryRowContext(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+	if err := tx.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
 		return nil, err
 	}
 	row, err := readSession(c.form, now)
 	if err != nil {
 		return nil, err
 	}
-	row, err = scanSession(tx.QueryRowContext(ctx, `
+	row, err = readRow[session](ctx, tx, `
 		INSERT INTO stripesim.sessions (id, client_reference_id, amount_total, currency, line_items, metadata,
 			adaptive_pricing, success_url, cancel_url, created_at, expires_at, account, livemode, payment_metadata)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING `+sessionColumns,
-		newID("cs_"+c.owner.mode()+"_"), row.clientReferenceID, row.amount, row.currency, encode(row.lineItems), encode(row.metadata),
-		row.adaptivePricing, row.successURL, row.cancelURL, now, row.expiresAt, c.owner.account, c.owner.live, encode(row.paymentMetadata)))
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING *`,
+		newID("cs_"+c.owner.mode()+"_"), row.ClientReferenceID, row.AmountTotal, row.Currency, row.LineItems, row.Metadata,
+		row.AdaptivePricing, row.SuccessURL, row.CancelURL, now, row.ExpiresAt, c.owner.Account, c.owner.Livemode,
+		row.PaymentMetadata)
 	if err != nil {
 		return nil, err
 	}
@@ -195,19 +164,19 @@ func readSession(f *form, now time.Time) (session, error) {
 	if mode := f.required("mode"); mode != "payment" {
 		f.fail(invalidRequest("", "mode", "Invalid mode: the simulator supports only payment"))
 	}
-	s.lineItems, s.currency, s.amount = readLineItems(f)
-	if s.successURL = f.url("success_url"); s.successURL == "" {
+	s.LineItems, s.Currency, s.AmountTotal = readLineItems(f)
+	if s.SuccessURL = f.url("success_url"); s.SuccessURL == "" {
 		f.fail(invalidRequest("parameter_missing", "success_url", "Missing required param: success_url."))
 	}
-	s.cancelURL = optionalText(f.url("cancel_url"))
-	s.clientReferenceID = optionalText(f.bounded("client_reference_id", 200))
-	s.metadata = f.metadata("metadata")
-	s.paymentMetadata = f.metadata("payment_intent_data[metadata]")
-	s.adaptivePricing = f.boolean("adaptive_pricing[enabled]")
+	s.CancelURL = optionalText(f.url("cancel_url"))
+	s.ClientReferenceID = optionalText(f.bounded("client_reference_id", 200))
+	s.Metadata = f.metadata("metadata")
+	s.PaymentMetadata = f.metadata("payment_intent_data[metadata]")
+	s.AdaptivePricing = f.boolean("adaptive_pricing[enabled]")
 	for i := range f.length("payment_method_types") {
 		f.oneOf(fmt.Sprintf("payment_method_types[%d]", i), "card")
 	}
-	s.expiresAt = readExpiry(f, now)
+	s.ExpiresAt = readExpiry(f, now)
 	return s, f.end()
 }
 
@@ -272,7 +241,13 @@ func readLineItems(f *form) (items []lineItem, code string, total int64) {
 	return items, code, total
 }
 
-func optionalText(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
+// optionalText returns nil for a text that is absent.
+func optionalText(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
 
 // money returns an amount of the smallest unit of a currency as text: "12.34 EUR", "40 JPY".
 func money(n int64, code string) string {
@@ -286,7 +261,7 @@ func money(n int64, code string) string {
 }
 
 // retrieveSession is GET /v1/checkout/sessions/{id}.
-func (s *Simulator) retrieveSession(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+func (s *Simulator) retrieveSession(ctx context.Context, tx pgx.Tx, c *call) (any, error) {
 	if err := c.form.end(); err != nil {
 		return nil, err
 	}
@@ -298,7 +273,7 @@ func (s *Simulator) retrieveSession(ctx context.Context, tx *sql.Tx, c *call) (a
 }
 
 // expireSession is POST /v1/checkout/sessions/{id}/expire.
-func (s *Simulator) expireSession(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+func (s *Simulator) expireSession(ctx context.Context, tx pgx.Tx, c *call) (any, error) {
 	if err := c.form.end(); err != nil {
 		return nil, err
 	}
@@ -307,7 +282,7 @@ func (s *Simulator) expireSession(ctx context.Context, tx *sql.Tx, c *call) (any
 		return nil, err
 	}
 	ended, err := s.endSession(ctx, tx, c.id, c, `TRUE`)
-	if !errors.Is(err, sql.ErrNoRows) {
+	if !errors.Is(err, pgx.ErrNoRows) {
 		return s.object(ended), err
 	}
 	// It may have ended between the two statements.
@@ -315,16 +290,15 @@ func (s *Simulator) expireSession(ctx context.Context, tx *sql.Tx, c *call) (any
 		return nil, err
 	}
 	return nil, rejectedByState("", "", fmt.Sprintf("Only Checkout Sessions with a status in [\"open\"] can be expired. "+
-		"This Checkout Session has a status of `%s`.", row.status))
+		"This Checkout Session has a status of `%s`.", row.Status))
 }
 
-// endSession changes an open session to expired, if it meets the condition, and records the event. c is the
-// call that expires it, or nil if its time is over. The error is
-// [sql.ErrNoRows] if there is no such session.
-func (s *Simulator) endSession(ctx context.Context, tx *sql.Tx, id string, c *call, condition string) (session, error) {
-	row, err := scanSession(tx.QueryRowContext(ctx, `
-		UPDATE stripesim.sessions SET status = 'expired', expired_by_api = $2 WHERE id = $1 AND status = 'open' AND `+condition+`
-		RETURNING `+sessionColumns, id, c != nil))
+// endSession changes an open session to expired, if it meets the condition, and records the event. c is the call that
+// expires it, or nil if its time is over. The error is [pgx.ErrNoRows] if there is no such session.
+func (s *Simulator) endSession(ctx context.Context, tx pgx.Tx, id string, c *call, condition string) (session, error) {
+	row, err := readRow[session](ctx, tx, `
+		UPDATE stripesim.sessions SET status = 'expired', expired_by_api = $2
+		WHERE id = $1 AND status = 'open' AND `+condition+` RETURNING *`, id, c != nil)
 	if err != nil {
 		return session{}, err
 	}
@@ -336,19 +310,18 @@ const overdue = `expires_at <= clock_timestamp()`
 
 // findSession returns a session. If the session is overdue, findSession expires it first. The error is an [apiError] if
 // the owner has no such session. The owner nil stands for all owners.
-func (s *Simulator) findSession(ctx context.Context, tx *sql.Tx, id string, of *owner) (session, error) {
-	row, err := scanSession(tx.QueryRowContext(ctx, `
-		SELECT `+sessionColumns+` FROM stripesim.sessions
-		WHERE id = $1 AND ($2::text IS NULL OR account = $2 AND livemode = $3)`, append([]any{id}, of.columns()...)...))
+func (s *Simulator) findSession(ctx context.Context, tx pgx.Tx, id string, of *owner) (session, error) {
+	const byID = `SELECT * FROM stripesim.sessions WHERE id = $1`
+	row, err := readRow[session](ctx, tx, byID, id)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
+	case errors.Is(err, pgx.ErrNoRows), err == nil && of != nil && row.owner != *of:
 		return session{}, missing("checkout.session", id, "session")
-	case err != nil || row.status != "open":
+	case err != nil || row.Status != "open":
 		return row, err
 	}
 	switch ended, err := s.endSession(ctx, tx, id, nil, overdue); {
-	case errors.Is(err, sql.ErrNoRows): // it is not overdue, or it has ended meanwhile
-		return scanSession(tx.QueryRowContext(ctx, `SELECT `+sessionColumns+` FROM stripesim.sessions WHERE id = $1`, id))
+	case errors.Is(err, pgx.ErrNoRows): // it is not overdue, or it has ended meanwhile
+		return readRow[session](ctx, tx, byID, id)
 	default:
 		return ended, err
 	}
@@ -356,39 +329,10 @@ func (s *Simulator) findSession(ctx context.Context, tx *sql.Tx, id string, of *
 
 // expireSessions expires the sessions that are overdue.
 func (s *Simulator) expireSessions(ctx context.Context) error {
-	ids, err := s.strings(ctx, `SELECT id FROM stripesim.sessions WHERE status = 'open' AND `+overdue+` ORDER BY expires_at LIMIT 1000`)
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		err := s.transact(ctx, func(tx *sql.Tx) error {
+	return s.forEach(ctx, `
+		SELECT id FROM stripesim.sessions WHERE status = 'open' AND `+overdue+` ORDER BY expires_at LIMIT 1000`,
+		func(tx pgx.Tx, id string) error {
 			_, err := s.endSession(ctx, tx, id, nil, overdue)
 			return err
 		})
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-	}
-	if len(ids) > 0 {
-		wake(s.wakeWebhook)
-	}
-	return nil
-}
-
-// strings returns the values of a query's only column.
-func (s *Simulator) strings(ctx context.Context, query string) ([]string, error) {
-	rows, err := s.db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var all []string
-	for rows.Next() {
-		var value string
-		if err := rows.Scan(&value); err != nil {
-			return nil, err
-		}
-		all = append(all, value)
-	}
-	return all, rows.Err()
 }

@@ -14,7 +14,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"database/sql"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -26,7 +25,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -70,7 +69,7 @@ func (c Config) withDefaults() Config {
 // Simulator is a simulated payment provider. Its methods may be called concurrently.
 type Simulator struct {
 	cfg    Config
-	db     *sql.DB
+	db     *pgxpool.Pool
 	client *http.Client // sends webhooks
 	log    *slog.Logger
 	knobs  knobs
@@ -90,16 +89,18 @@ var schema string
 // Open connects to the database, and makes the database, the schema and the tables that do not exist yet.
 func Open(ctx context.Context, cfg Config) (*Simulator, error) {
 	cfg = cfg.withDefaults()
-	connConfig, err := pgx.ParseConfig(cfg.DatabaseURL)
+	poolConfig, err := pgxpool.ParseConfig(cfg.DatabaseURL)
 	if err != nil {
 		return nil, errors.New("the database URL of the simulator is wrong: want postgres://USER:PASSWORD@HOST:PORT/DATABASE")
 	}
-	if err := createDatabase(ctx, connConfig); err != nil {
+	if err := createDatabase(ctx, poolConfig.ConnConfig); err != nil {
 		return nil, err
 	}
-	db := stdlib.OpenDB(*connConfig)
-	db.SetMaxOpenConns(cfg.DatabaseConns)
-	db.SetMaxIdleConns(cfg.DatabaseConns)
+	poolConfig.MaxConns = int32(cfg.DatabaseConns)
+	db, err := pgxpool.NewWithConfig(ctx, poolConfig)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the simulator's database: %w", err)
+	}
 	s := &Simulator{
 		cfg: cfg, db: db, log: cfg.Log, knobs: newKnobs(cfg.Key), limits: newLimits(),
 		publicURL: strings.TrimSuffix(cfg.PublicURL, "/"), webhookURL: cfg.WebhookURL,
@@ -107,11 +108,11 @@ func Open(ctx context.Context, cfg Config) (*Simulator, error) {
 		wakeTimers: make(chan struct{}, 1), wakeWebhook: make(chan struct{}, 1),
 	}
 	// The lock makes simulators that start at the same time create the tables one after the other.
-	err = s.transact(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('stripesim.schema', 0))`); err != nil {
+	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('stripesim.schema', 0))`); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, schema)
+		_, err := tx.Exec(ctx, schema)
 		return err
 	})
 	if err != nil {
@@ -242,17 +243,36 @@ func (s *Simulator) urls() (public, webhook string) {
 	return s.publicURL, s.webhookURL
 }
 
-// transact runs do in a transaction. It commits unless do returns an error.
-func (s *Simulator) transact(ctx context.Context, do func(*sql.Tx) error) error {
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
+// database is the pool of connections, or a transaction.
+type database interface {
+	Query(ctx context.Context, query string, args ...any) (pgx.Rows, error)
+}
+
+// readRows returns the rows of a query as structs, whose fields have the names of the columns.
+func readRows[T any](ctx context.Context, db database, query string, args ...any) ([]T, error) {
+	rows, _ := db.Query(ctx, query, args...) // the rows have the error, too
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+}
+
+// readRow returns the first row of a query as readRows does. The error is [pgx.ErrNoRows] if there is none.
+func readRow[T any](ctx context.Context, db database, query string, args ...any) (T, error) {
+	rows, _ := db.Query(ctx, query, args...) // the rows have the error, too
+	return pgx.CollectOneRow(rows, pgx.RowToStructByName[T])
+}
+
+// forEach runs do in a transaction for each id that a query returns. The error [pgx.ErrNoRows] of do says that the row has
+// changed meanwhile.
+func (s *Simulator) forEach(ctx context.Context, query string, do func(tx pgx.Tx, id string) error) error {
+	rows, _ := s.db.Query(ctx, query) // the rows have the error, too
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, id := range ids {
+		err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error { return do(tx, id) })
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		wake(s.wakeWebhook)
 	}
-	defer tx.Rollback() //nolint:errcheck // no effect after a commit
-	if err := do(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
+	return err
 }
 
 // wake wakes a loop of [Simulator.Run].

@@ -23,35 +23,22 @@ const (
 
 // event is a row of the table events that is due.
 type event struct {
-	seq       int64
-	id        string
-	eventType string
-	body      []byte
-	tries     int // the number of tries before this one
-	held      bool
-	dueAt     time.Time
+	Seq   int64
+	ID    string
+	Type  string
+	Body  []byte
+	Tries int // the number of tries before this one
+	Held  bool
+	DueAt time.Time
 }
 
 // dueEvents returns a batch of the events that are due. If an event that is held is due, all of those are.
 func (s *Simulator) dueEvents(ctx context.Context) ([]event, error) {
-	rows, err := s.db.QueryContext(ctx, `
+	return readRows[event](ctx, s.db, `
 		SELECT seq, id, type, body, tries, held, due_at FROM stripesim.events
 		WHERE state = 'waiting' AND (due_at <= clock_timestamp() OR held AND EXISTS (
 			SELECT FROM stripesim.events WHERE state = 'waiting' AND held AND due_at <= clock_timestamp()))
 		ORDER BY held, due_at LIMIT $1`, webhookBatch)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var all []event
-	for rows.Next() {
-		var e event
-		if err := rows.Scan(&e.seq, &e.id, &e.eventType, &e.body, &e.tries, &e.held, &e.dueAt); err != nil {
-			return nil, err
-		}
-		all = append(all, e)
-	}
-	return all, rows.Err()
 }
 
 // sendWebhooks sends the events that are due. It sends those that are held one after the other, the newest first.
@@ -64,13 +51,13 @@ func (s *Simulator) sendWebhooks(ctx context.Context) error {
 	senders.SetLimit(webhookConcurrency)
 	var held []event
 	for _, e := range all {
-		if e.held {
+		if e.Held {
 			held = append(held, e)
 			continue
 		}
 		senders.Go(func() error { return s.send(ctx, e) })
 	}
-	slices.SortFunc(held, func(a, b event) int { return cmp.Compare(b.seq, a.seq) })
+	slices.SortFunc(held, func(a, b event) int { return cmp.Compare(b.Seq, a.Seq) })
 	senders.Go(func() error {
 		for _, e := range held {
 			if err := s.send(ctx, e); err != nil {
@@ -85,32 +72,32 @@ func (s *Simulator) sendWebhooks(ctx context.Context) error {
 // send sends an event and records the outcome. The error is of the database. If the simulator stops meanwhile, the outcome
 // is not known, so that the next process sends the event again.
 func (s *Simulator) send(ctx context.Context, e event) error {
-	sent := s.post(ctx, e.body)
+	sent := s.post(ctx, e.Body)
 	if ctx.Err() != nil {
 		return nil
 	}
 	if sent == nil {
-		_, err := s.db.ExecContext(ctx, `UPDATE stripesim.events SET state = 'delivered', held = false WHERE seq = $1`, e.seq)
+		_, err := s.db.Exec(ctx, `UPDATE stripesim.events SET state = 'delivered', held = false WHERE seq = $1`, e.Seq)
 		return err
 	}
-	tries, state := e.tries+1, "waiting"
+	tries, state := e.Tries+1, "waiting"
 	if tries >= s.cfg.WebhookTries {
 		state = "given_up"
 	}
-	s.log.Info("a webhook was not delivered", "event", e.id, "type", e.eventType, "try", tries, "state", state, "error", sent)
+	s.log.Info("a webhook was not delivered", "event", e.ID, "type", e.Type, "try", tries, "state", state, "error", sent)
 	// The time that passed in [Simulator.AdvanceWebhooks] during this try counts for the next one.
-	_, err := s.db.ExecContext(ctx, `
+	_, err := s.db.Exec(ctx, `
 		UPDATE stripesim.events
-		SET state = $2, tries = $3, held = false, due_at = clock_timestamp() + $4 * interval '1 microsecond' + (due_at - $5)
-		WHERE seq = $1`, e.seq, state, tries, s.retryDelay(tries).Microseconds(), e.dueAt)
+		SET state = $2, tries = $3, held = false, due_at = clock_timestamp() + $4::interval + (due_at - $5)
+		WHERE seq = $1`, e.Seq, state, tries, s.retryDelay(tries), e.DueAt)
 	return err
 }
 
 // AdvanceWebhooks lets simulated time pass for the events that wait: their next tries come sooner by it. So tests see
 // retries that take days. Nothing else changes, and each try is signed with the present time.
 func (s *Simulator) AdvanceWebhooks(ctx context.Context, by time.Duration) error {
-	_, err := s.db.ExecContext(ctx, `
-		UPDATE stripesim.events SET due_at = due_at - $1 * interval '1 microsecond' WHERE state = 'waiting'`, by.Microseconds())
+	_, err := s.db.Exec(ctx, `
+		UPDATE stripesim.events SET due_at = due_at - $1::interval WHERE state = 'waiting'`, by)
 	wake(s.wakeWebhook)
 	return err
 }

@@ -263,7 +263,7 @@ func TestReorderedWebhooks(t *testing.T) {
 	if first := r.await(t, 1)[0]; first.ID != f.events(t)[0].ID {
 		t.Errorf("the first webhook has the event %s, want the newest one", first.ID)
 	}
-	_, err := f.sim.db.ExecContext(t.Context(), `
+	_, err := f.sim.db.Exec(t.Context(), `
 		UPDATE stripesim.events SET due_at = now() WHERE seq = (SELECT min(seq) FROM stripesim.events WHERE held AND state = 'waiting')`)
 	testenv.Must(t, err)
 	var sent, listed []string
