@@ -19,16 +19,13 @@ var checkoutHTML string
 //go:embed checkout.css
 var checkoutCSS []byte
 
-var checkoutPage = template.Must(template.New("checkout").Funcs(template.FuncMap{
-	"money": money,
-	"times": func(a, b int64) int64 { return a * b },
-}).Parse(checkoutHTML))
+var checkoutPage = template.Must(template.New("checkout").Funcs(template.FuncMap{"money": money}).Parse(checkoutHTML))
 
 // checkoutView is the data of the checkout page.
 type checkoutView struct {
 	State       string // open, asking (the bank asks the customer), complete, expired, over or unknown
 	ID          string
-	Items       []lineItem
+	Item        string
 	Amount      int64
 	Currency    string
 	Declined    bool // the customer's last try was declined
@@ -126,7 +123,7 @@ func (s session) returnURL() string {
 // showCheckout writes the page of a session, or of the error from reading it.
 func (s *Simulator) showCheckout(w http.ResponseWriter, row session, err error, status int, declined bool) {
 	view := checkoutView{
-		State: row.Status, ID: row.ID, Items: row.LineItems, Amount: row.AmountTotal, Currency: row.Currency,
+		State: row.Status, ID: row.ID, Item: row.Item, Amount: row.AmountTotal, Currency: row.Currency,
 		Declined: declined, SuccessURL: row.returnURL(), BankSeconds: int(s.cfg.BankDelay.Seconds()),
 	}
 	if row.CancelURL != nil {

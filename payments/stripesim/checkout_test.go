@@ -26,7 +26,7 @@ func TestCheckoutPage(t *testing.T) {
 		t.Errorf("the policy is %q, want %q", policy, want)
 	}
 	for _, part := range []string{
-		`<html lang="en">`, "<h1>Pay 39.99 EUR</h1>", "&lt;script&gt;alert", "<td>30.00 EUR</td>", "<td>Lamp</td>",
+		`<html lang="en">`, "<h1>Pay 39.99 EUR</h1>", "<p>&lt;script&gt;alert",
 		">Pay</button>", ">Decline</button>", ">Pay; the bank asks first (20 seconds)</button>",
 		`<a href="https://shop.example/orders/1">Back to the shop without paying</a>`,
 	} {

@@ -87,11 +87,15 @@ func (f *form) optional(name string) string {
 	return value
 }
 
-func (f *form) required(name string) string {
+// require fails if a parameter is absent. It does not take it out.
+func (f *form) require(name string) {
 	if _, ok := f.values[name]; !ok {
 		f.fail(invalidRequest("parameter_missing", name, fmt.Sprintf("Missing required param: %s.", name)))
-		return ""
 	}
+}
+
+func (f *form) required(name string) string {
+	f.require(name)
 	return f.optional(name)
 }
 

@@ -106,8 +106,7 @@ func sessionParams() *stripe.CheckoutSessionCreateParams {
 	p := &stripe.CheckoutSessionCreateParams{
 		Mode: stripe.String("payment"),
 		LineItems: []*stripe.CheckoutSessionCreateLineItemParams{
-			lineItemParams("Blue chair", 1500, 2),
-			lineItemParams("Lamp", 999, 1),
+			lineItemParams("Blue chair", 1333, 3),
 		},
 		ClientReferenceID:  stripe.String("attempt-1"),
 		SuccessURL:         stripe.String("https://shop.example/orders/1?session={CHECKOUT_SESSION_ID}"),

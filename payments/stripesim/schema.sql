@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS stripesim.sessions (
     client_reference_id text,
     amount_total        bigint      NOT NULL CHECK (amount_total > 0),
     currency            text        NOT NULL,
-    line_items          json        NOT NULL,
+    item                text        NOT NULL,
     metadata            json        NOT NULL,
     adaptive_pricing    boolean     NOT NULL,
     success_url         text        NOT NULL,

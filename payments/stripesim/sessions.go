@@ -17,7 +17,6 @@ const (
 	minSessionLife = 30 * time.Minute
 	maxSessionLife = 24 * time.Hour
 	maxAmount      = 99_999_999 // in the smallest unit of the currency
-	maxLineItems   = 100        // line items of a session
 )
 
 // currency is a currency of the simulator. See https://docs.stripe.com/currencies.
@@ -40,7 +39,7 @@ type session struct {
 	ClientReferenceID *string
 	AmountTotal       int64
 	Currency          string
-	LineItems         []lineItem
+	Item              string // the name of the only line item
 	Metadata          map[string]string
 	PaymentMetadata   map[string]string
 	AdaptivePricing   bool
@@ -52,12 +51,6 @@ type session struct {
 	PaymentIntent     *string
 	Unpaid            bool
 	ExpiredByAPI      bool
-}
-
-type lineItem struct {
-	Name       string `json:"name"`
-	UnitAmount int64  `json:"unit_amount"`
-	Quantity   int64  `json:"quantity"`
 }
 
 // fields returns the session as the API answers it. An open session has the address of its checkout page. See
@@ -146,10 +139,10 @@ func (s *Simulator) createSession(ctx context.Context, tx pgx.Tx, c *call) (any,
 		return nil, err
 	}
 	row, err = readRow[session](ctx, tx, `
-		INSERT INTO stripesim.sessions (id, client_reference_id, amount_total, currency, line_items, metadata,
+		INSERT INTO stripesim.sessions (id, client_reference_id, amount_total, currency, item, metadata,
 			adaptive_pricing, success_url, cancel_url, created_at, expires_at, account, livemode, payment_metadata)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING *`,
-		newID("cs_"+c.owner.mode()+"_"), row.ClientReferenceID, row.AmountTotal, row.Currency, row.LineItems, row.Metadata,
+		newID("cs_"+c.owner.mode()+"_"), row.ClientReferenceID, row.AmountTotal, row.Currency, row.Item, row.Metadata,
 		row.AdaptivePricing, row.SuccessURL, row.CancelURL, now, row.ExpiresAt, c.owner.Account, c.owner.Livemode,
 		row.PaymentMetadata)
 	if err != nil {
@@ -164,10 +157,9 @@ func readSession(f *form, now time.Time) (session, error) {
 	if mode := f.required("mode"); mode != "payment" {
 		f.fail(invalidRequest("", "mode", "Invalid mode: the simulator supports only payment"))
 	}
-	s.LineItems, s.Currency, s.AmountTotal = readLineItems(f)
-	if s.SuccessURL = f.url("success_url"); s.SuccessURL == "" {
-		f.fail(invalidRequest("parameter_missing", "success_url", "Missing required param: success_url."))
-	}
+	s.Item, s.Currency, s.AmountTotal = readLineItem(f)
+	f.require("success_url")
+	s.SuccessURL = f.url("success_url")
 	s.CancelURL = optionalText(f.url("cancel_url"))
 	s.ClientReferenceID = optionalText(f.bounded("client_reference_id", 200))
 	s.Metadata = f.metadata("metadata")
@@ -193,52 +185,36 @@ func readExpiry(f *form, now time.Time) time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// readLineItems returns the items, their currency, and their total amount in cents.
-func readLineItems(f *form) (items []lineItem, code string, total int64) {
-	count := f.length("line_items")
-	switch {
-	case count == 0:
-		f.fail(invalidRequest("parameter_missing", "line_items", "You must provide at least one line item."))
-	case count > maxLineItems:
-		f.fail(invalidRequest("", "line_items", fmt.Sprintf("Line items must not exceed %d.", maxLineItems)))
-		return nil, "", 0
+// readLineItem returns the name of the only line item, its currency, and the total amount in the currency's smallest unit.
+func readLineItem(f *form) (name, code string, total int64) {
+	const (
+		price      = "line_items[0][price_data]"
+		unitAmount = price + "[unit_amount]"
+		quantity   = "line_items[0][quantity]"
+	)
+	if n := f.length("line_items"); n != 1 {
+		f.fail(invalidRequest("", "line_items", fmt.Sprintf("There are %d line items. The simulator supports only one.", n)))
 	}
-	for i := range count {
-		at := fmt.Sprintf("line_items[%d]", i)
-		price := at + "[price_data]"
-		item := lineItem{
-			Name:       f.required(price + "[product_data][name]"),
-			UnitAmount: f.integer(price+"[unit_amount]", -1, 0, maxAmount),
-			Quantity:   f.integer(at+"[quantity]", -1, 1, 999_999),
-		}
-		if item.UnitAmount < 0 {
-			f.fail(invalidRequest("parameter_missing", price+"[unit_amount]", fmt.Sprintf("Missing required param: %s[unit_amount].", price)))
-		}
-		if item.Quantity < 0 {
-			f.fail(invalidRequest("parameter_missing", at+"[quantity]", fmt.Sprintf("Missing required param: %s[quantity].", at)))
-		}
-		switch c := f.required(price + "[currency]"); {
-		case currencies[c] == currency{}:
-			f.fail(invalidRequest("", price+"[currency]", fmt.Sprintf("Invalid currency: %s. The simulator supports %s.",
-				c, strings.Join(slices.Sorted(maps.Keys(currencies)), ", "))))
-		case currencies[c].decimals == 3 && item.UnitAmount%10 != 0:
-			f.fail(invalidRequest("", price+"[unit_amount]", "The last digit of an amount with three decimals must be 0."))
-		case code != "" && c != code:
-			f.fail(invalidRequest("", price+"[currency]", "All line items must have the same currency."))
-		default:
-			code = c
-		}
-		items = append(items, item)
-		total += item.UnitAmount * item.Quantity // at most 10^8 · 10^6 · 100
-	}
+	f.require(unitAmount)
+	f.require(quantity)
+	name, code = f.required(price+"[product_data][name]"), f.required(price+"[currency]")
+	amount := f.integer(unitAmount, 0, 0, maxAmount)
+	total = amount * f.integer(quantity, 0, 1, 999_999)
+	limits := currencies[code]
 	switch {
-	case total < currencies[code].min:
-		f.fail(invalidRequest("amount_too_small", "", fmt.Sprintf("The Checkout Session's total amount due must add up to at least %s.",
-			money(currencies[code].min, code))))
+	case limits == currency{}:
+		f.fail(invalidRequest("", price+"[currency]", fmt.Sprintf("Invalid currency: %s. The simulator supports %s.",
+			code, strings.Join(slices.Sorted(maps.Keys(currencies)), ", "))))
+	case limits.decimals == 3 && amount%10 != 0:
+		f.fail(invalidRequest("", unitAmount, "The last digit of an amount with three decimals must be 0."))
+	case total < limits.min:
+		f.fail(invalidRequest("amount_too_small", "", fmt.Sprintf(
+			"The Checkout Session's total amount due must add up to at least %s.", money(limits.min, code))))
 	case total > maxAmount:
-		f.fail(invalidRequest("amount_too_large", "", fmt.Sprintf("The Checkout Session's total amount due must be no more than %s.", money(maxAmount, code))))
+		f.fail(invalidRequest("amount_too_large", "", fmt.Sprintf(
+			"The Checkout Session's total amount due must be no more than %s.", money(maxAmount, code))))
 	}
-	return items, code, total
+	return name, code, total
 }
 
 // optionalText returns nil for a text that is absent.

@@ -77,6 +77,7 @@ func TestSessionParameters(t *testing.T) {
 		"no quantity":               {param: quantity, code: "parameter_missing"},
 		"quantity 0":                {param: quantity, value: "0", code: "parameter_invalid_integer"},
 		"total too large":           {param: quantity, value: "999999", code: "amount_too_large", wantParam: "-"},
+		"two items":                 {param: "line_items[1][quantity]", value: "1", wantParam: "line_items"},
 		"gap in the items":          {param: "line_items[2][quantity]", value: "1", wantParam: "line_items"},
 		"no expires_at":             {param: "expires_at", ok: true},
 		"expires too soon":          {param: "expires_at", value: at(29 * time.Minute)},
@@ -259,9 +260,9 @@ func TestCloseMeetsPay(t *testing.T) {
 	f := newStoppedFixture(t, func(c *Config) { c.DatabaseConns = 16 })
 	// All sessions are made at once, because only their ends race.
 	_, err := f.sim.db.Exec(t.Context(), `
-		INSERT INTO stripesim.sessions (id, amount_total, currency, line_items, metadata, payment_metadata,
+		INSERT INTO stripesim.sessions (id, amount_total, currency, item, metadata, payment_metadata,
 			adaptive_pricing, success_url, expires_at, account, livemode)
-		SELECT 'cs_test_' || n, 100, 'eur', '[]', '{}', '{}', false, 'https://shop.example/', now() + interval '1 hour', $2, false
+		SELECT 'cs_test_' || n, 100, 'eur', 'Chair', '{}', '{}', false, 'https://shop.example/', now() + interval '1 hour', $2, false
 		FROM generate_series(1, $1) n`, races, defaultAccount)
 	testenv.Must(t, err)
 
