@@ -48,7 +48,7 @@ func (s *Simulator) addCheckout(mux *http.ServeMux) {
 
 // getCheckout shows a session. A customer whose bank asked goes back to the shop when the payment is complete.
 func (s *Simulator) getCheckout(w http.ResponseWriter, r *http.Request) {
-	row, err := s.readSession(r.Context(), r.PathValue("session"))
+	row, err := findSession(r.Context(), s.db, r.PathValue("session"), nil)
 	if err == nil && row.Status == "complete" && r.URL.Query().Has("bank") {
 		redirect(w, row.returnURL())
 		return
@@ -75,7 +75,7 @@ func (s *Simulator) postPay(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		row, err = s.readSession(r.Context(), id)
+		row, err = findSession(r.Context(), s.db, id, nil)
 	}
 	s.showCheckout(w, over(row), err, http.StatusConflict, false)
 }
@@ -92,7 +92,7 @@ func over(row session) session {
 
 // postDecline pays with a card that is declined. The session stays open.
 func (s *Simulator) postDecline(w http.ResponseWriter, r *http.Request) {
-	row, err := s.readSession(r.Context(), r.PathValue("session"))
+	row, err := findSession(r.Context(), s.db, r.PathValue("session"), nil)
 	s.showCheckout(w, row, err, http.StatusPaymentRequired, true)
 }
 
@@ -104,15 +104,6 @@ func (s *Simulator) postBank(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	redirect(w, "/checkout/"+url.PathEscape(id)+"?bank")
-}
-
-// readSession returns a session for a page. If the session is overdue, it expires it first.
-func (s *Simulator) readSession(ctx context.Context, id string) (row session, err error) {
-	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
-		row, err = s.findSession(ctx, tx, id, nil)
-		return err
-	})
-	return row, err
 }
 
 // returnURL returns the address at which a customer who has paid comes back to the shop.

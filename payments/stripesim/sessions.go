@@ -241,7 +241,7 @@ func (s *Simulator) retrieveSession(ctx context.Context, tx pgx.Tx, c *call) (an
 	if err := c.form.end(); err != nil {
 		return nil, err
 	}
-	row, err := s.findSession(ctx, tx, c.id, &c.owner)
+	row, err := findSession(ctx, tx, c.id, &c.owner)
 	if err != nil {
 		return nil, err
 	}
@@ -253,20 +253,22 @@ func (s *Simulator) expireSession(ctx context.Context, tx pgx.Tx, c *call) (any,
 	if err := c.form.end(); err != nil {
 		return nil, err
 	}
-	row, err := s.findSession(ctx, tx, c.id, &c.owner)
+	row, err := findSession(ctx, tx, c.id, &c.owner)
 	if err != nil {
 		return nil, err
 	}
 	ended, err := s.endSession(ctx, tx, c.id, c, `TRUE`)
-	if !errors.Is(err, pgx.ErrNoRows) {
-		return s.object(ended), err
+	if errors.Is(err, pgx.ErrNoRows) {
+		// The session is read again, because it may have ended between the first two statements.
+		if row, err = findSession(ctx, tx, c.id, &c.owner); err == nil {
+			err = rejectedByState("", "", "Only Checkout Sessions with a status in [\"open\"] can be expired. "+
+				"This Checkout Session has a status of `"+row.Status+"`.")
+		}
 	}
-	// It may have ended between the two statements.
-	if row, err = s.findSession(ctx, tx, c.id, &c.owner); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	return nil, rejectedByState("", "", fmt.Sprintf("Only Checkout Sessions with a status in [\"open\"] can be expired. "+
-		"This Checkout Session has a status of `%s`.", row.Status))
+	return s.object(ended), nil
 }
 
 // endSession changes an open session to expired, if it meets the condition, and records the event. c is the call that
@@ -284,23 +286,14 @@ func (s *Simulator) endSession(ctx context.Context, tx pgx.Tx, id string, c *cal
 // overdue is the condition of sessions whose time is over.
 const overdue = `expires_at <= clock_timestamp()`
 
-// findSession returns a session. If the session is overdue, findSession expires it first. The error is an [apiError] if
-// the owner has no such session. The owner nil stands for all owners.
-func (s *Simulator) findSession(ctx context.Context, tx pgx.Tx, id string, of *owner) (session, error) {
-	const byID = `SELECT * FROM stripesim.sessions WHERE id = $1`
-	row, err := readRow[session](ctx, tx, byID, id)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows), err == nil && of != nil && row.owner != *of:
+// findSession returns a session. The error is an [apiError] if the owner has no such session. The owner nil stands for all
+// owners.
+func findSession(ctx context.Context, db database, id string, of *owner) (session, error) {
+	row, err := readRow[session](ctx, db, `SELECT * FROM stripesim.sessions WHERE id = $1`, id)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && of != nil && row.owner != *of {
 		return session{}, missing("checkout.session", id, "session")
-	case err != nil || row.Status != "open":
-		return row, err
 	}
-	switch ended, err := s.endSession(ctx, tx, id, nil, overdue); {
-	case errors.Is(err, pgx.ErrNoRows): // it is not overdue, or it has ended meanwhile
-		return readRow[session](ctx, tx, byID, id)
-	default:
-		return ended, err
-	}
+	return row, err
 }
 
 // expireSessions expires the sessions that are overdue.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -224,33 +225,25 @@ func TestOverdueSessionExpiresByItself(t *testing.T) {
 	}
 }
 
-// TestOverdueSessionIsNotOpen covers the requests that come before Run expires the session.
-func TestOverdueSessionIsNotOpen(t *testing.T) {
+// TestOverdueSessionIsNotPaid pays before Run has expired the session.
+func TestOverdueSessionIsNotPaid(t *testing.T) {
 	f := newStoppedFixture(t)
-	for name, step := range map[string]func(id string){
-		"retrieve": func(string) {},
-		"pay": func(id string) {
-			if res := f.submit(t, id, "pay"); res.StatusCode != http.StatusConflict {
-				t.Errorf("paying answered %d, want 409", res.StatusCode)
-			}
-		},
-		"page": func(id string) {
-			if _, page := f.send(t, http.MethodGet, "/checkout/"+id, "", ""); !strings.Contains(page, "This checkout has expired") {
-				t.Errorf("the page is %s", page)
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := f.create(t)
-			f.makeOverdue(t, s.ID)
-			step(s.ID)
-			if got := f.retrieve(t, s.ID); got.Status != stripe.CheckoutSessionStatusExpired {
-				t.Errorf("the session is %s, want expired", got.Status)
-			}
-			if n := f.count(t, `SELECT count(*) FROM stripesim.events WHERE body->'data'->'object'->>'id' = $1`, s.ID); n != 1 {
-				t.Errorf("there are %d events, want 1", n)
-			}
-		})
+	s := f.create(t)
+	f.makeOverdue(t, s.ID)
+	if res := f.submit(t, s.ID, "pay"); res.StatusCode != http.StatusConflict {
+		t.Errorf("paying answered %d, want 409", res.StatusCode)
+	}
+	for range 2 {
+		testenv.Must(t, f.sim.expireSessions(t.Context()))
+	}
+	if got := f.retrieve(t, s.ID); got.Status != stripe.CheckoutSessionStatusExpired {
+		t.Errorf("the session is %s, want expired", got.Status)
+	}
+	if _, page := f.send(t, http.MethodGet, "/checkout/"+s.ID, "", ""); !strings.Contains(page, "This checkout has expired") {
+		t.Errorf("the page is %s", page)
+	}
+	if events := f.eventTypes(t, s.ID); !slices.Equal(events, []string{"checkout.session.expired"}) {
+		t.Errorf("the events are %q, want one", events)
 	}
 }
 

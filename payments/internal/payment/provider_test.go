@@ -235,6 +235,10 @@ func (s *shop) expireSession(t testing.TB, attempt uuid.UUID) {
 		return
 	}
 	testenv.Exec(t, s.simDB, `UPDATE stripesim.sessions SET expires_at = clock_timestamp() WHERE client_reference_id = $1`, attempt)
+	testenv.Eventually(t, "the simulator expires the session", func() bool {
+		return testenv.Query[bool](t, s.simDB, `
+			SELECT coalesce(bool_and(status <> 'open'), true) FROM stripesim.sessions WHERE client_reference_id = $1`, attempt)
+	})
 }
 
 // setAmount changes the amount of the session of an attempt, as a tax or a coupon at the provider does.
