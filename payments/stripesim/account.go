@@ -47,7 +47,7 @@ func (s *Simulator) listEndpoints(_ context.Context, _ pgx.Tx, c *call) (any, er
 	}
 	var objects []fields
 	k := s.knobs.get()
-	if _, url := s.urls(); url != "" && p.after == "" {
+	if s.cfg.WebhookURL != "" && p.after == "" {
 		status := "enabled"
 		if k.Webhooks == "disabled" {
 			status = "disabled"
@@ -60,7 +60,7 @@ func (s *Simulator) listEndpoints(_ context.Context, _ pgx.Tx, c *call) (any, er
 			"livemode":       c.owner.Livemode,
 			"metadata":       fields{},
 			"status":         status,
-			"url":            url,
+			"url":            s.cfg.WebhookURL,
 		})
 	}
 	return p.list("/v1/webhook_endpoints", objects), nil

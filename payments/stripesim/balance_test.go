@@ -134,11 +134,10 @@ func TestSessionList(t *testing.T) {
 
 // TestAccountsAndModes checks that a key sees only the objects of its account and its mode.
 func TestAccountsAndModes(t *testing.T) {
-	f := newFixture(t)
+	f := newFixture(t, newReceiver(t).configure)
 	open, paid := f.create(t), f.paid(t)
 	_, err := f.refund(t, paid.PaymentIntent.ID, 100)
 	testenv.Must(t, err)
-	newReceiver(t, f.sim)
 	const liveKey = "sk_live_1234567890abcdef"
 	live := newClient(t, f.url, liveKey)
 	for name, other := range map[string]struct {
@@ -206,7 +205,8 @@ func TestDeniedOperations(t *testing.T) {
 
 // TestEndpoint checks that the endpoint receives only the events that it wants, and none while it is disabled.
 func TestEndpoint(t *testing.T) {
-	f := newFixture(t)
+	r := newReceiver(t)
+	f := newFixture(t, r.configure)
 	endpoints := func() (all []*stripe.WebhookEndpoint) {
 		for e, err := range f.stripe.V1WebhookEndpoints.List(t.Context(), &stripe.WebhookEndpointListParams{}).All(t.Context()) {
 			testenv.Must(t, err)
@@ -214,10 +214,6 @@ func TestEndpoint(t *testing.T) {
 		}
 		return all
 	}
-	if got := endpoints(); len(got) != 0 {
-		t.Errorf("there are %d endpoints, want none without an address", len(got))
-	}
-	r := newReceiver(t, f.sim)
 	f.set(t, func(k *Knobs) { k.Events = "checkout.session.expired, refund.created" })
 	if got := endpoints(); len(got) != 1 || got[0].URL != r.url || got[0].Status != "enabled" ||
 		!slices.Equal(got[0].EnabledEvents, []string{"checkout.session.expired", "refund.created"}) {

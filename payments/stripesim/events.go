@@ -33,7 +33,8 @@ func (s *Simulator) record(ctx context.Context, tx pgx.Tx, eventType string, of 
 	})
 	k := s.knobs.get()
 	state, copies, delay := "waiting", 1, time.Duration(0)
-	if _, url := s.urls(); url == "" || !slices.Contains(k.events(), "*") && !slices.Contains(k.events(), eventType) {
+	types := k.events()
+	if s.cfg.WebhookURL == "" || !slices.Contains(types, "*") && !slices.Contains(types, eventType) {
 		state = "not_sent"
 	}
 	switch k.Webhooks {

@@ -49,7 +49,6 @@ func newFixture(t testing.TB, changes ...func(*Config)) *fixture {
 		c.WebhookRetry, c.WebhookTries, c.LateDelay, c.RefundFails = 10*time.Millisecond, 5, 300*time.Millisecond, 10*time.Millisecond
 	}
 	f := newStoppedFixture(t, append([]func(*Config){soon}, changes...)...)
-	f.sim.SetPublicURL(f.url)
 	run(t, f.sim)
 	return f
 }
@@ -57,16 +56,19 @@ func newFixture(t testing.TB, changes ...func(*Config)) *fixture {
 // newStoppedFixture is newFixture without Run, and with the times of the default configuration.
 func newStoppedFixture(t testing.TB, changes ...func(*Config)) *fixture {
 	t.Helper()
-	cfg := Config{DatabaseURL: testenv.Postgres(t), Key: testKey, WebhookSecret: testSecret}
+	server := httptest.NewUnstartedServer(nil)
+	address := "http://" + server.Listener.Addr().String()
+	cfg := Config{DatabaseURL: testenv.Postgres(t), Key: testKey, WebhookSecret: testSecret, PublicURL: address}
 	for _, change := range changes {
 		change(&cfg)
 	}
 	sim, err := Open(t.Context(), cfg)
 	testenv.Must(t, err)
 	t.Cleanup(sim.Close)
-	server := httptest.NewServer(sim.Handler())
+	server.Config.Handler = sim.Handler()
+	server.Start()
 	t.Cleanup(server.Close)
-	f := &fixture{sim: sim, url: server.URL, stripe: newClient(t, server.URL, testKey)}
+	f := &fixture{sim: sim, url: address, stripe: newClient(t, address, testKey)}
 	// Most tests count the events of sessions and refunds.
 	f.set(t, func(k *Knobs) {
 		k.Events = "checkout.session.completed,checkout.session.expired,refund.created,refund.updated,refund.failed"
@@ -263,8 +265,8 @@ type receiver struct {
 	events []stripe.Event    // verified, in the order of their arrival
 }
 
-// newReceiver starts a webhook endpoint that answers 200, and makes it the receiver of the simulator.
-func newReceiver(t testing.TB, sim *Simulator) *receiver {
+// newReceiver starts a webhook endpoint that answers 200.
+func newReceiver(t testing.TB) *receiver {
 	t.Helper()
 	r := &receiver{answer: func(int) int { return http.StatusOK }}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -281,9 +283,11 @@ func newReceiver(t testing.TB, sim *Simulator) *receiver {
 	}))
 	t.Cleanup(server.Close)
 	r.url = server.URL
-	sim.SetWebhookURL(server.URL)
 	return r
 }
+
+// configure makes the endpoint the receiver of a simulator.
+func (r *receiver) configure(c *Config) { c.WebhookURL = r.url }
 
 func (r *receiver) add(e stripe.Event) (status int) {
 	r.mu.Lock()

@@ -98,7 +98,7 @@ func listError[T any](ctx context.Context, list *stripe.V1List[T]) error {
 // TestAnswersFollowStripesDocument checks the simulator's objects against the schemas of Stripe's OpenAPI document.
 func TestAnswersFollowStripesDocument(t *testing.T) {
 	testenv.Slow(t, "reads Stripe's OpenAPI document")
-	f := newFixture(t)
+	f := newFixture(t, newReceiver(t).configure)
 	document := filepath.Join(strings.TrimSpace(goTool(t, "list", "-m", "-modfile=tools.mod", "-f", "{{.Dir}}", mockModule)),
 		"embedded", "openapi", "spec3.json")
 	text, err := os.ReadFile(document)
@@ -144,7 +144,6 @@ func TestAnswersFollowStripesDocument(t *testing.T) {
 	for _, body := range f.eventBodies(t) {
 		check("event", body)
 	}
-	newReceiver(t, f.sim)
 	check("account", get("/v1/account"))
 	sources := map[string]int{}
 	checkList := func(schema, path string, count int) {

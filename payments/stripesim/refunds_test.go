@@ -137,8 +137,8 @@ func TestListOfRefunds(t *testing.T) {
 }
 
 func TestRefundStaysPendingUntilKnobChanges(t *testing.T) {
-	f := newFixture(t)
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newFixture(t, r.configure)
 	f.set(t, func(k *Knobs) { k.Refunds = "pending" })
 	intent := f.paid(t).PaymentIntent.ID
 	pending, err := f.refund(t, intent, sessionTotal)
@@ -164,8 +164,8 @@ func TestRefundStaysPendingUntilKnobChanges(t *testing.T) {
 }
 
 func TestFailedRefundLeavesItsAmount(t *testing.T) {
-	f := newFixture(t)
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newFixture(t, r.configure)
 	f.set(t, func(k *Knobs) { k.Refunds = "fail" })
 	intent := f.paid(t).PaymentIntent.ID
 	failing, err := f.refund(t, intent, sessionTotal)

@@ -53,43 +53,43 @@ type session struct {
 	ExpiredByAPI      bool
 }
 
-// fields returns the session as the API answers it. An open session has the address of its checkout page. See
+// object returns a session as the API answers it. An open session has the address of its checkout page. See
 // https://docs.stripe.com/api/checkout/sessions/object.
-func (s session) fields(publicURL string) fields {
+func (s *Simulator) object(row session) fields {
 	all := fields{
-		"id":                   s.ID,
+		"id":                   row.ID,
 		"object":               "checkout.session",
-		"adaptive_pricing":     fields{"enabled": s.AdaptivePricing},
-		"amount_subtotal":      s.AmountTotal,
-		"amount_total":         s.AmountTotal,
+		"adaptive_pricing":     fields{"enabled": row.AdaptivePricing},
+		"amount_subtotal":      row.AmountTotal,
+		"amount_total":         row.AmountTotal,
 		"automatic_tax":        fields{"enabled": false, "liability": nil, "status": nil},
-		"cancel_url":           s.CancelURL,
-		"client_reference_id":  s.ClientReferenceID,
-		"created":              s.CreatedAt.Unix(),
-		"currency":             s.Currency,
+		"cancel_url":           row.CancelURL,
+		"client_reference_id":  row.ClientReferenceID,
+		"created":              row.CreatedAt.Unix(),
+		"currency":             row.Currency,
 		"custom_fields":        []any{},
 		"custom_text":          fields{"after_submit": nil, "shipping_address": nil, "submit": nil, "terms_of_service_acceptance": nil},
 		"customer":             nil,
 		"customer_creation":    "if_required",
-		"expires_at":           s.ExpiresAt.Unix(),
-		"livemode":             s.Livemode,
-		"metadata":             s.Metadata,
+		"expires_at":           row.ExpiresAt.Unix(),
+		"livemode":             row.Livemode,
+		"metadata":             row.Metadata,
 		"mode":                 "payment",
-		"payment_intent":       s.PaymentIntent,
+		"payment_intent":       row.PaymentIntent,
 		"payment_method_types": []string{"card"},
 		"payment_status":       "unpaid",
 		"shipping_options":     []any{},
-		"status":               s.Status,
-		"success_url":          s.SuccessURL,
+		"status":               row.Status,
+		"success_url":          row.SuccessURL,
 		"total_details":        fields{"amount_discount": 0, "amount_shipping": 0, "amount_tax": 0},
 		"ui_mode":              "hosted_page",
 		"url":                  nil,
 	}
-	if s.PaymentIntent != nil && !s.Unpaid {
+	if row.PaymentIntent != nil && !row.Unpaid {
 		all["payment_status"] = "paid"
 	}
-	if s.Status == "open" {
-		all["url"] = publicURL + "/checkout/" + s.ID
+	if row.Status == "open" {
+		all["url"] = strings.TrimSuffix(s.cfg.PublicURL, "/") + "/checkout/" + row.ID
 	}
 	return all
 }
@@ -118,11 +118,6 @@ func (s *Simulator) listSessions(ctx context.Context, tx pgx.Tx, c *call) (any, 
 		objects = append(objects, s.object(row))
 	}
 	return p.list("/v1/checkout/sessions", objects), err
-}
-
-func (s *Simulator) object(row session) fields {
-	public, _ := s.urls()
-	return row.fields(public)
 }
 
 // createSession is POST /v1/checkout/sessions.

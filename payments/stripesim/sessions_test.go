@@ -216,8 +216,8 @@ func (f *fixture) makeOverdue(t testing.TB, id string) {
 }
 
 func TestOverdueSessionExpiresByItself(t *testing.T) {
-	f := newFixture(t)
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newFixture(t, r.configure)
 	s := f.create(t)
 	f.makeOverdue(t, s.ID)
 	if e := r.await(t, 1)[0]; e.Type != "checkout.session.expired" || e.Data.Object["id"] != s.ID || e.Request.ID != "" {

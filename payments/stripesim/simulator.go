@@ -19,8 +19,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,7 +33,7 @@ type Config struct {
 	Key           string // the API key that requests must carry
 	WebhookSecret string // signs the webhooks; with several secrets, separated by commas, each one signs
 	WebhookURL    string // the address that receives the webhooks; "" for none
-	PublicURL     string // the simulator's own address as browsers see it, without a slash at the end
+	PublicURL     string // the simulator's own address as browsers see it
 	Log           *slog.Logger
 
 	BankDelay      time.Duration // the time until a bank that asks the customer confirms the payment. Default 20 s
@@ -75,10 +73,6 @@ type Simulator struct {
 	knobs  knobs
 	limits limits
 
-	mu         sync.Mutex
-	publicURL  string // see Config.PublicURL
-	webhookURL string // see Config.WebhookURL
-
 	wakeTimers  chan struct{} // makes Run look for what is due; buffered by one: wake-ups coalesce
 	wakeWebhook chan struct{} // makes Run look for webhooks to send; buffered by one: wake-ups coalesce
 }
@@ -103,7 +97,6 @@ func Open(ctx context.Context, cfg Config) (*Simulator, error) {
 	}
 	s := &Simulator{
 		cfg: cfg, db: db, log: cfg.Log, knobs: newKnobs(cfg.Key), limits: newLimits(),
-		publicURL: strings.TrimSuffix(cfg.PublicURL, "/"), webhookURL: cfg.WebhookURL,
 		client:     newWebhookClient(cfg.WebhookTimeout),
 		wakeTimers: make(chan struct{}, 1), wakeWebhook: make(chan struct{}, 1),
 	}
@@ -218,29 +211,6 @@ func (s *Simulator) runTimers(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// SetPublicURL sets the simulator's own address as browsers see it, for a simulator that is opened before its address
-// is known.
-func (s *Simulator) SetPublicURL(url string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.publicURL = strings.TrimSuffix(url, "/")
-}
-
-// SetWebhookURL sets the address that receives the webhooks. Events from before the simulator had an address are not
-// sent.
-func (s *Simulator) SetWebhookURL(url string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.webhookURL = url
-}
-
-// urls returns the addresses of the simulator and of the receiver of webhooks.
-func (s *Simulator) urls() (public, webhook string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.publicURL, s.webhookURL
 }
 
 // database is the pool of connections, or a transaction.

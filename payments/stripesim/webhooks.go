@@ -113,8 +113,7 @@ func (s *Simulator) retryDelay(tries int) time.Duration {
 
 // post sends the body of an event to the receiver. It returns an error unless the receiver answers with a status of 2xx in time.
 func (s *Simulator) post(ctx context.Context, body []byte) error {
-	_, url := s.urls()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.cfg.WebhookURL, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -35,8 +35,8 @@ func (f *fixture) eventBodies(t testing.TB) []string {
 }
 
 func TestWebhookCarriesTheEvent(t *testing.T) {
-	f := newFixture(t)
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newFixture(t, r.configure)
 	s := f.create(t)
 	p := &stripe.CheckoutSessionExpireParams{}
 	p.SetIdempotencyKey("close-1")
@@ -56,8 +56,8 @@ func TestWebhookCarriesTheEvent(t *testing.T) {
 }
 
 func TestPaymentEvent(t *testing.T) {
-	f := newFixture(t)
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newFixture(t, r.configure)
 	s := f.paid(t)
 	e := r.await(t, 1)[0]
 	var object stripe.CheckoutSession
@@ -69,8 +69,8 @@ func TestPaymentEvent(t *testing.T) {
 }
 
 func TestFailedWebhookIsRetried(t *testing.T) {
-	f := newFixture(t)
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newFixture(t, r.configure)
 	statuses := []int{http.StatusInternalServerError, http.StatusFound, http.StatusNotFound, http.StatusAccepted}
 	r.answer = func(try int) int { return statuses[try-1] }
 	f.paid(t)
@@ -91,8 +91,8 @@ func (f *fixture) eventsIn(t testing.TB, state string) int {
 // TestRetriesOverDays has a receiver that is away for three days of simulated time. The simulator runs no loop: each step is
 // one look for webhooks that are due.
 func TestRetriesOverDays(t *testing.T) {
-	f := newStoppedFixture(t)
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newStoppedFixture(t, r.configure)
 	r.answer = func(int) int { return http.StatusServiceUnavailable }
 	f.paid(t)
 	advance := func(by time.Duration) {
@@ -144,8 +144,8 @@ func TestRetriesOverDays(t *testing.T) {
 
 // TestAdvanceDuringATry lets time pass while the receiver has not answered yet. The time must count for the next try.
 func TestAdvanceDuringATry(t *testing.T) {
-	f := newStoppedFixture(t, func(c *Config) { c.WebhookRetry = time.Hour })
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newStoppedFixture(t, r.configure, func(c *Config) { c.WebhookRetry = time.Hour })
 	r.answer = func(int) int {
 		if err := f.sim.AdvanceWebhooks(t.Context(), time.Hour); err != nil {
 			t.Error(err)
@@ -174,8 +174,8 @@ func TestRetryDelayDoublesUpToHalfADay(t *testing.T) {
 
 // TestFailedWebhookWaits checks that the next try waits for the delay.
 func TestFailedWebhookWaits(t *testing.T) {
-	f := newFixture(t, func(c *Config) { c.WebhookRetry = time.Hour })
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newFixture(t, r.configure, func(c *Config) { c.WebhookRetry = time.Hour })
 	r.answer = func(int) int { return http.StatusInternalServerError }
 	f.paid(t)
 	testenv.Eventually(t, "a webhook that waits for its second try", func() bool {
@@ -188,8 +188,8 @@ func TestFailedWebhookWaits(t *testing.T) {
 }
 
 func TestWebhookIsGivenUp(t *testing.T) {
-	f := newFixture(t, func(c *Config) { c.WebhookTries = 3 })
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newFixture(t, r.configure, func(c *Config) { c.WebhookTries = 3 })
 	r.answer = func(int) int { return http.StatusServiceUnavailable }
 	f.paid(t)
 	testenv.Eventually(t, "a webhook that is given up", func() bool { return f.eventsIn(t, "given_up") == 1 })
@@ -199,7 +199,6 @@ func TestWebhookIsGivenUp(t *testing.T) {
 }
 
 func TestReceiverThatDoesNotAnswer(t *testing.T) {
-	f := newFixture(t, func(c *Config) { c.WebhookTimeout = 50 * time.Millisecond })
 	stop := make(chan struct{})
 	arrived := receiver{answer: func(int) int { return 0 }}
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -208,14 +207,14 @@ func TestReceiverThatDoesNotAnswer(t *testing.T) {
 	}))
 	defer server.Close()
 	defer close(stop)
-	f.sim.SetWebhookURL(server.URL)
+	f := newFixture(t, func(c *Config) { c.WebhookURL, c.WebhookTimeout = server.URL, 50*time.Millisecond })
 	f.paid(t)
 	arrived.await(t, 2)
 }
 
 func TestLostWebhook(t *testing.T) {
-	f := newFixture(t)
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newFixture(t, r.configure)
 	f.set(t, func(k *Knobs) { k.Webhooks = "lost" })
 	lost := f.paid(t)
 	f.set(t, func(k *Knobs) { k.Webhooks = "normal" })
@@ -230,8 +229,8 @@ func TestLostWebhook(t *testing.T) {
 }
 
 func TestDoubledWebhook(t *testing.T) {
-	f := newFixture(t)
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newFixture(t, r.configure)
 	f.set(t, func(k *Knobs) { k.Webhooks = "doubled" })
 	f.paid(t)
 	if all := r.await(t, 2); all[0].ID != all[1].ID {
@@ -240,8 +239,8 @@ func TestDoubledWebhook(t *testing.T) {
 }
 
 func TestLateWebhook(t *testing.T) {
-	f := newFixture(t)
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newFixture(t, r.configure)
 	f.set(t, func(k *Knobs) { k.Webhooks = "late" })
 	start := time.Now()
 	f.paid(t)
@@ -252,8 +251,8 @@ func TestLateWebhook(t *testing.T) {
 }
 
 func TestReorderedWebhooks(t *testing.T) {
-	f := newFixture(t, func(c *Config) { c.ReorderDelay = time.Hour })
-	r := newReceiver(t, f.sim)
+	r := newReceiver(t)
+	f := newFixture(t, r.configure, func(c *Config) { c.ReorderDelay = time.Hour })
 	f.set(t, func(k *Knobs) { k.Webhooks = "reordered" })
 	for range 3 {
 		f.paid(t)
@@ -284,19 +283,21 @@ func TestNoWebhooksWithoutReceiver(t *testing.T) {
 	if n := f.count(t, `SELECT count(*) FROM stripesim.events WHERE state <> 'not_sent'`); n != 0 {
 		t.Errorf("%d events are sent, want 0", n)
 	}
+	for e, err := range f.stripe.V1WebhookEndpoints.List(t.Context(), &stripe.WebhookEndpointListParams{}).All(t.Context()) {
+		t.Errorf("the list of endpoints has %+v, %v; want none", e, err)
+	}
 }
 
 // TestWebhooksSurviveARestart makes an event in one simulator, and sends it from the next one.
 func TestWebhooksSurviveARestart(t *testing.T) {
 	database := testenv.Postgres(t)
+	r := newReceiver(t)
 	sameDatabase := func(c *Config) { c.DatabaseURL = database }
-	first := newStoppedFixture(t, sameDatabase)
-	first.sim.SetWebhookURL("http://127.0.0.1:1/") // only so that events are sent
+	first := newStoppedFixture(t, r.configure, sameDatabase)
 	s := first.paid(t)
 	first.sim.Close()
 
-	second := newStoppedFixture(t, sameDatabase)
-	r := newReceiver(t, second.sim)
+	second := newStoppedFixture(t, r.configure, sameDatabase)
 	run(t, second.sim)
 	if e := r.await(t, 1)[0]; e.Data.Object["id"] != s.ID {
 		t.Errorf("the event is %+v", e)

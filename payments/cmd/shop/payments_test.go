@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -170,7 +169,9 @@ func TestNoFreeGoods(t *testing.T) {
 // must change nothing at the provider.
 func TestDoctorAsksTheProvider(t *testing.T) {
 	const key = "sk_test_doctor"
-	sim, providerURL := startProvider(t, key)
+	const receiver = "https://shop.test/webhooks/stripe"
+	sim, providerURL := startProvider(t, key, receiver)
+	_, elsewhere := startProvider(t, key, "https://shop.test/elsewhere")
 	o := validOptions()
 	withProvider(&o)
 	o.Payment.StripeKey, o.Payment.StripeURL, o.Payment.Deployment = key, providerURL, "production"
@@ -187,7 +188,6 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 	for name, test := range map[string]struct {
 		args   []string // replace those of a process that is right
 		knobs  func(k *stripesim.Knobs)
-		url    string // of the receiver of webhooks
 		books  string // the last report of the books
 		fails  []string
 		prints []string
@@ -219,7 +219,7 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 		"a missing event": {knobs: func(k *stripesim.Knobs) { k.Events = "checkout.session.completed,refund.created" },
 			fails: []string{"webhooks"}, prints: []string{"does not receive checkout.session.expired, "}},
 		"a disabled endpoint": {knobs: func(k *stripesim.Knobs) { k.Webhooks = "disabled" }, fails: []string{"webhooks"}, prints: []string{"is disabled"}},
-		"another endpoint":    {url: "https://shop.test/elsewhere", fails: []string{"webhooks"}, prints: []string{"no endpoint whose URL ends with /webhooks/stripe"}},
+		"another endpoint":    {args: []string{"--stripe-url", elsewhere}, fails: []string{"webhooks"}, prints: []string{"no endpoint whose URL ends with /webhooks/stripe"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			turned := knobs
@@ -227,7 +227,6 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 				test.knobs(&turned)
 			}
 			testenv.Must(t, sim.SetKnobs(turned))
-			sim.SetWebhookURL(cmp.Or(test.url, "https://shop.test/webhooks/stripe"))
 			if test.books != "" {
 				testenv.Exec(t, a.Pool, `INSERT INTO payment_reports (number, report) VALUES (1, $1::jsonb)`, test.books)
 				defer testenv.Exec(t, a.Pool, `DELETE FROM payment_reports`)
@@ -255,11 +254,11 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 	}
 }
 
-// startProvider starts a simulator of the payment provider for one test, whose key is the given one, and returns its URL.
-func startProvider(t *testing.T, key string) (sim *stripesim.Simulator, url string) {
+// startProvider starts a simulator of the payment provider for one test, with a key and an endpoint, and returns its URL.
+func startProvider(t *testing.T, key, webhookURL string) (sim *stripesim.Simulator, url string) {
 	t.Helper()
 	sim, err := stripesim.Open(t.Context(), stripesim.Config{
-		DatabaseURL: testenv.Postgres(t), Key: key, WebhookSecret: "whsec_1", WebhookURL: "https://shop.test/webhooks/stripe",
+		DatabaseURL: testenv.Postgres(t), Key: key, WebhookSecret: "whsec_1", WebhookURL: webhookURL,
 	})
 	testenv.Must(t, err)
 	t.Cleanup(sim.Close)

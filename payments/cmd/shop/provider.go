@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"net"
 
@@ -43,21 +44,19 @@ func (c *providerCommand) Run(ctx context.Context, program app.Program) error {
 		return app.Usage(err)
 	}
 	log := app.NewLogger(program.Err, c.LogLevel, false)
+	ln, err := app.Listen(c.HTTPAddr)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
 	sim, err := stripesim.Open(ctx, stripesim.Config{
 		DatabaseURL: c.DatabaseURL, DatabaseConns: c.DatabaseConns, Key: c.StripeKey, WebhookSecret: c.StripeWebhookSecret,
-		WebhookURL: c.WebhookURL, PublicURL: c.PublicURL, Log: log,
+		WebhookURL: c.WebhookURL, PublicURL: cmp.Or(c.PublicURL, "http://"+reachable(ln.Addr())), Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	defer sim.Close()
-	ln, err := app.Listen(c.HTTPAddr)
-	if err != nil {
-		return err
-	}
-	if c.PublicURL == "" {
-		sim.SetPublicURL("http://" + reachable(ln.Addr()))
-	}
 	log.Info("serving", "component", "payment provider (simulated)", "addr", ln.Addr().String(), "version", program.Version)
 	defer log.Info("stopped")
 	components, ctx := errgroup.WithContext(ctx)

@@ -36,7 +36,7 @@ func (t *callTracer) StartCall(ctx context.Context, name string) (context.Contex
 func TestCheckoutIsTraced(t *testing.T) {
 	o := validOptions()
 	withProvider(&o)
-	_, o.Payment.StripeURL = startProvider(t, o.Payment.StripeKey)
+	_, o.Payment.StripeURL = startProvider(t, o.Payment.StripeKey, "")
 	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
 	tracer := &callTracer{}
 	config := o.Config(program())

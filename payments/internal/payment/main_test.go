@@ -73,11 +73,17 @@ type shop struct {
 func newShop(t testing.TB) *shop {
 	t.Helper()
 	s := openShop(t)
-	s.startProvider(t)
+	s.startAtProvider(t, "")
+	return s
+}
+
+// startAtProvider starts the simulator and the service.
+func (s *shop) startAtProvider(t testing.TB, webhookURL string) {
+	t.Helper()
+	s.startProvider(t, webhookURL)
 	stripe := payment.NewStripe(payment.StripeConfig{URL: s.simURL, Key: apiKey})
 	t.Cleanup(stripe.Close)
 	s.start(t, stripe)
-	return s
 }
 
 // openShop returns a shop without a service.

@@ -21,12 +21,15 @@ import (
 	"example.com/shop/payments/stripesim"
 )
 
-// startProvider starts the simulator. It sends no webhooks: [shop.deliver] does.
-func (s *shop) startProvider(t testing.TB) {
+// startProvider starts the simulator. It sends webhooks to an address, or none if that is "": then [shop.deliver] does.
+func (s *shop) startProvider(t testing.TB, webhookURL string) {
 	t.Helper()
 	address := testenv.Postgres(t)
+	server := httptest.NewUnstartedServer(nil)
+	s.simURL = "http://" + server.Listener.Addr().String()
 	sim, err := stripesim.Open(t.Context(), stripesim.Config{
 		DatabaseURL: address, Key: apiKey, WebhookSecret: secret, BankDelay: time.Hour, WebhookRetry: 10 * time.Millisecond,
+		PublicURL: s.simURL, WebhookURL: webhookURL,
 	})
 	testenv.Must(t, err)
 	t.Cleanup(sim.Close)
@@ -35,7 +38,7 @@ func (s *shop) startProvider(t testing.TB) {
 	testenv.Must(t, err)
 	t.Cleanup(func() { s.simDB.Close() })
 	api := sim.Handler()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {
 			s.calls.add(r)
 			if hook := s.hooked.Load(); hook != nil && hook.call == callName(r) {
@@ -44,10 +47,9 @@ func (s *shop) startProvider(t testing.TB) {
 			}
 		}
 		api.ServeHTTP(w, r)
-	}))
+	})
+	server.Start()
 	t.Cleanup(server.Close)
-	s.simURL = server.URL
-	sim.SetPublicURL(server.URL)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- sim.Run(ctx) }()

@@ -1,6 +1,7 @@
 package payment_test
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -479,10 +480,10 @@ func TestConcurrentSettlers(t *testing.T) {
 
 // TestProviderSendsWebhooks checks that a webhook of the running simulator pays an order.
 func TestProviderSendsWebhooks(t *testing.T) {
-	s := newShop(t)
-	server := httptest.NewServer(s.handler)
+	s := openShop(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }))
 	t.Cleanup(server.Close)
-	s.sim.SetWebhookURL(server.URL + "/webhooks/stripe")
+	s.startAtProvider(t, server.URL+"/webhooks/stripe")
 	o, a := s.placeOpen(t)
 	s.settles.Take()
 	s.pay(t, a.CheckoutURL)
