@@ -51,7 +51,9 @@ func (e *apiError) Error() string { return fmt.Sprintf("%s %s: %s", e.Type, e.Co
 
 // invalidRequest returns an error that the simulator finds before it executes the request.
 func invalidRequest(code, param, message string) *apiError {
-	return &apiError{status: http.StatusBadRequest, Type: "invalid_request_error", Code: code, Param: param, Message: message}
+	return &apiError{
+		status: http.StatusBadRequest, Type: "invalid_request_error", Code: code, Param: param, Message: message,
+	}
 }
 
 // rejectedByState returns an error that depends on the state of an object.
@@ -89,12 +91,8 @@ func (s *Simulator) Handler() http.Handler {
 }
 
 const (
-	// maxBody is the largest size of a request, in bytes. A larger one would take more memory. A smaller one would reject sessions
-	// with many line items.
-	maxBody = 256 << 10
-	// callTimeout is the longest time for one call. With a longer one, a call keeps its locks for longer when the database
-	// hangs. With a shorter one, calls fail on a slow machine.
-	callTimeout = 10 * time.Second
+	maxBody     = 256 << 10        // the largest size of a request, in bytes
+	callTimeout = 10 * time.Second // for one call, so that it does not keep its locks while the database hangs
 )
 
 // api returns the handler of an endpoint. The endpoint nil stands for the paths that do not exist.
@@ -145,11 +143,15 @@ func (s *Simulator) readCall(r *http.Request, c *call, e endpoint, body string, 
 	if readErr != nil {
 		return invalidRequest("", "", "Invalid request: the body is too large, or did not arrive.")
 	}
-	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); body != "" && media != "application/x-www-form-urlencoded" {
+	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if body != "" && media != "application/x-www-form-urlencoded" {
 		return invalidRequest("", "", "Invalid request: the body must be application/x-www-form-urlencoded.")
 	}
 	if len(c.key) > 255 {
-		return &apiError{status: http.StatusBadRequest, Type: "idempotency_error", Message: "Idempotency keys can have up to 255 characters."}
+		return &apiError{
+			status: http.StatusBadRequest, Type: "idempotency_error",
+			Message: "Idempotency keys can have up to 255 characters.",
+		}
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		c.key = "" // at Stripe, keys have an effect only on POST
@@ -219,7 +221,8 @@ func (s *Simulator) execute(ctx context.Context, r *http.Request, c *call, e end
 	}
 	if err != nil {
 		if _, expected := errors.AsType[*apiError](err); !expected {
-			s.log.Error("a call of the simulated API failed", "method", r.Method, "path", r.URL.Path, "request_id", c.requestID, "error", err)
+			s.log.Error("a call of the simulated API failed",
+				"method", r.Method, "path", r.URL.Path, "request_id", c.requestID, "error", err)
 		}
 		a, _ = answerTo(nil, err)
 	}
@@ -290,7 +293,8 @@ func position(ctx context.Context, tx pgx.Tx, noun, id string) (int64, error) {
 		return math.MaxInt64, nil
 	}
 	var seq int64
-	err := tx.QueryRow(ctx, `SELECT seq FROM stripesim.`+strings.TrimPrefix(noun, "checkout.")+`s WHERE id = $1`, id).Scan(&seq)
+	table := strings.TrimPrefix(noun, "checkout.") + "s"
+	err := tx.QueryRow(ctx, `SELECT seq FROM stripesim.`+table+` WHERE id = $1`, id).Scan(&seq)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, missing(noun, id, "starting_after")
 	}

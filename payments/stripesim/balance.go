@@ -113,7 +113,8 @@ func (s *Simulator) listBalanceTransactions(ctx context.Context, tx pgx.Tx, c *c
 		SELECT b.* FROM stripesim.balance_transactions b
 			JOIN stripesim.payment_intents p ON p.id = b.payment_intent JOIN stripesim.sessions s ON s.id = p.session_id
 		WHERE s.account = $1 AND s.livemode = $2 AND b.seq < $3 AND ($4 = '' OR b.source = $4)
-			AND ($5 = '' OR $5 = CASE WHEN b.reporting_category IN ('charge', 'refund') THEN b.reporting_category ELSE 'adjustment' END)
+			AND ($5 = '' OR $5 = CASE
+				WHEN b.reporting_category IN ('charge', 'refund') THEN b.reporting_category ELSE 'adjustment' END)
 			AND floor(extract(epoch FROM b.created_at)) >= $6 AND floor(extract(epoch FROM b.created_at)) < $7
 		ORDER BY b.seq DESC LIMIT $8`, c.owner.Account, c.owner.Livemode, before, source, kind, from, until, p.limit+1)
 	if err != nil {

@@ -59,7 +59,9 @@ func (c charge) fields() fields {
 }
 
 // recordCharge records an event about the charge of a payment intent. c is the call that causes it, or nil.
-func (s *Simulator) recordCharge(ctx context.Context, tx pgx.Tx, eventType string, of owner, intent string, c *call) error {
+func (s *Simulator) recordCharge(
+	ctx context.Context, tx pgx.Tx, eventType string, of owner, intent string, c *call,
+) error {
 	found, err := charges(ctx, tx, of, intent)
 	if err != nil {
 		return err

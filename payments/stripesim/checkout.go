@@ -141,8 +141,8 @@ func (s *Simulator) showCheckout(w http.ResponseWriter, row session, err error, 
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("X-Content-Type-Options", "nosniff")
 	// Browsers apply form-action to the redirect after a form too, and that leads back to the shop.
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'self' "+
-		origin(row.SuccessURL))
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'; "+
+		"form-action 'self' "+origin(row.SuccessURL))
 	w.WriteHeader(status)
 	_, _ = w.Write(page.Bytes()) // the client may have disconnected
 }

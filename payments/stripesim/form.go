@@ -70,9 +70,10 @@ func (f *form) end() error {
 		fmt.Sprintf("Received unknown %s: %s", noun, strings.Join(names, ", ")))
 }
 
-func (f *form) fail(err error) {
+// reject fails for a parameter, with a code and a text of Stripe's.
+func (f *form) reject(code, name, format string, args ...any) {
 	if f.err == nil {
-		f.err = err
+		f.err = invalidRequest(code, name, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -82,7 +83,7 @@ func (f *form) optional(name string) string {
 	value, ok := f.values[name]
 	delete(f.values, name)
 	if ok && value == "" {
-		f.fail(invalidRequest("parameter_invalid_empty", name, fmt.Sprintf("You passed an empty string for '%s'.", name)))
+		f.reject("parameter_invalid_empty", name, "You passed an empty string for '%s'.", name)
 	}
 	return value
 }
@@ -90,7 +91,7 @@ func (f *form) optional(name string) string {
 // require fails if a parameter is absent. It does not take it out.
 func (f *form) require(name string) {
 	if _, ok := f.values[name]; !ok {
-		f.fail(invalidRequest("parameter_missing", name, fmt.Sprintf("Missing required param: %s.", name)))
+		f.reject("parameter_missing", name, "Missing required param: %s.", name)
 	}
 }
 
@@ -103,7 +104,7 @@ func (f *form) required(name string) string {
 func (f *form) bounded(name string, maxLength int) string {
 	value := f.optional(name)
 	if utf8.RuneCountInString(value) > maxLength {
-		f.fail(invalidRequest("", name, fmt.Sprintf("Invalid string: must be at most %d characters", maxLength)))
+		f.reject("", name, "Invalid string: must be at most %d characters", maxLength)
 	}
 	return value
 }
@@ -112,7 +113,7 @@ func (f *form) bounded(name string, maxLength int) string {
 func (f *form) oneOf(name string, values ...string) string {
 	value := f.optional(name)
 	if value != "" && !slices.Contains(values, value) {
-		f.fail(invalidRequest("", name, fmt.Sprintf("Invalid %s: must be one of %s", name, strings.Join(values, ", "))))
+		f.reject("", name, "Invalid %s: must be one of %s", name, strings.Join(values, ", "))
 	}
 	return value
 }
@@ -125,14 +126,14 @@ func (f *form) integer(name string, otherwise, low, high int64) int64 {
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
-		f.fail(invalidRequest("parameter_invalid_integer", name, "Invalid integer: "+value))
+		f.reject("parameter_invalid_integer", name, "Invalid integer: %s", value)
 		return otherwise
 	}
 	switch {
 	case n < low:
-		f.fail(invalidRequest("parameter_invalid_integer", name, fmt.Sprintf("This value must be greater than or equal to %d.", low)))
+		f.reject("parameter_invalid_integer", name, "This value must be greater than or equal to %d.", low)
 	case n > high:
-		f.fail(invalidRequest("parameter_invalid_integer", name, fmt.Sprintf("This value must be less than or equal to %d.", high)))
+		f.reject("parameter_invalid_integer", name, "This value must be less than or equal to %d.", high)
 	}
 	return n
 }
@@ -149,7 +150,7 @@ func (f *form) url(name string) string {
 	}
 	u, err := url.Parse(value)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostName.MatchString(u.Host) {
-		f.fail(invalidRequest("url_invalid", name, "Not a valid URL"))
+		f.reject("url_invalid", name, "Not a valid URL")
 	}
 	return value
 }
@@ -167,14 +168,14 @@ func (f *form) length(name string) int {
 		}
 		n, err := strconv.Atoi(index)
 		if err != nil || n < 0 || n > math.MaxInt32 {
-			f.fail(invalidRequest("", name, "Invalid array"))
+			f.reject("", name, "Invalid array")
 			return 0
 		}
 		used[n] = true
 	}
 	for n := range len(used) {
 		if !used[n] {
-			f.fail(invalidRequest("", name, "Invalid array"))
+			f.reject("", name, "Invalid array")
 			return 0
 		}
 	}
@@ -189,13 +190,13 @@ func (f *form) metadata(name string) map[string]string {
 		if key, closed := strings.CutSuffix(key, "]"); ok && closed && !strings.Contains(key, "[") {
 			delete(f.values, parameter)
 			if key == "" || utf8.RuneCountInString(key) > 40 || utf8.RuneCountInString(value) > 500 {
-				f.fail(invalidRequest("", parameter, "Metadata keys can have up to 40 characters, and values up to 500 characters."))
+				f.reject("", parameter, "Metadata keys can have up to 40 characters, and values up to 500 characters.")
 			}
 			all[key] = value
 		}
 	}
 	if len(all) > 50 {
-		f.fail(invalidRequest("", name, "Metadata can have up to 50 keys."))
+		f.reject("", name, "Metadata can have up to 50 keys.")
 	}
 	return all
 }
@@ -214,7 +215,7 @@ func (f *form) expands(field string) bool {
 		if value := f.optional(name); value == field {
 			found = true
 		} else {
-			f.fail(invalidRequest("", name, "This property cannot be expanded ("+value+")."))
+			f.reject("", name, "This property cannot be expanded (%s).", value)
 		}
 	}
 	return found

@@ -3,7 +3,6 @@ package stripesim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/jackc/pgx/v5"
@@ -26,7 +25,8 @@ func findAnswer(ctx context.Context, tx pgx.Tx, key, request string) (*answer, e
 	}
 	if !locked {
 		return nil, &apiError{status: http.StatusConflict, Type: "idempotency_error", Code: "idempotency_key_in_use",
-			Message: fmt.Sprintf("There is currently another in-progress request using this Idempotent Key: %s. Please try again later.", key)}
+			Message: "There is currently another in-progress request using this Idempotent Key: " + key +
+				". Please try again later."}
 	}
 	a := answer{replayed: true}
 	var first string
@@ -39,8 +39,8 @@ func findAnswer(ctx context.Context, tx pgx.Tx, key, request string) (*answer, e
 		return nil, err
 	case first != request:
 		return nil, &apiError{status: http.StatusBadRequest, Type: "idempotency_error",
-			Message: fmt.Sprintf("Keys for idempotent requests can only be used with the same endpoint and parameters they were first used with. "+
-				"Try using a key other than '%s' if you meant to execute a different request.", key)}
+			Message: "Keys for idempotent requests can only be used with the same endpoint and parameters they were first " +
+				"used with. Try using a key other than '" + key + "' if you meant to execute a different request."}
 	}
 	return &a, nil
 }
@@ -50,7 +50,8 @@ func storeAnswer(ctx context.Context, tx pgx.Tx, key, request string, a answer) 
 	if key == "" {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `INSERT INTO stripesim.idempotency_keys (key, request, status, body) VALUES ($1, $2, $3, $4)`,
+	_, err := tx.Exec(ctx, `
+		INSERT INTO stripesim.idempotency_keys (key, request, status, body) VALUES ($1, $2, $3, $4)`,
 		key, request, a.status, a.body)
 	return err
 }

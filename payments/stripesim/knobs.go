@@ -74,7 +74,9 @@ func (k Knobs) validate() error {
 		{"api", k.API, []string{"up", "down", "hung", "loses_answers", "errors", "executes_then_500", "empty"}},
 		{"locks", k.Locks, []string{"wait", "timeout"}},
 		{"sessions", k.Sessions, []string{"accept", "refuse", "complete_unpaid"}},
-		{"refunds", k.Refunds, []string{"succeed", "pending", "fail", "cancel", "require_action", "fail_later", "refuse_disputed", "refuse_balance"}},
+		{"refunds", k.Refunds, []string{
+			"succeed", "pending", "fail", "cancel", "require_action", "fail_later", "refuse_disputed", "refuse_balance",
+		}},
 		{"webhooks", k.Webhooks, []string{"normal", "lost", "doubled", "late", "reordered", "disabled"}},
 	} {
 		if !slices.Contains(knob.known, knob.value) {
@@ -97,8 +99,11 @@ const defaultAccount = "acct_simulated"
 func (k Knobs) permit(r *http.Request) error {
 	for operation := range strings.SplitSeq(k.Denied, ",") {
 		if strings.TrimSpace(operation) == r.Pattern {
-			return &apiError{status: http.StatusForbidden, Type: "invalid_request_error", Code: "more_permissions_required",
-				Message: "The provided key does not have the required permissions for this endpoint on account '" + k.Account + "'."}
+			return &apiError{
+				status: http.StatusForbidden, Type: "invalid_request_error", Code: "more_permissions_required",
+				Message: "The provided key does not have the required permissions for this endpoint on account '" +
+					k.Account + "'.",
+			}
 		}
 	}
 	return nil
@@ -138,7 +143,10 @@ type knobs struct {
 
 func newKnobs(key string) knobs {
 	return knobs{
-		current: Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: key, Account: defaultAccount, Events: "*", Locks: "wait"},
+		current: Knobs{
+			API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: key, Account: defaultAccount,
+			Events: "*", Locks: "wait",
+		},
 		changed: make(chan struct{}),
 	}
 }

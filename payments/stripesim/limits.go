@@ -100,4 +100,5 @@ var errRateLimit = &apiError{status: http.StatusTooManyRequests, Type: "invalid_
 
 // errLockTimeout is the answer to a call that needs an object that another call changes. It has no effect.
 var errLockTimeout = &apiError{status: http.StatusTooManyRequests, Type: "invalid_request_error", Code: "lock_timeout",
-	Message: "This object cannot be accessed right now because another API request or Stripe process is currently accessing it."}
+	Message: "This object cannot be accessed right now because another API request or Stripe process is currently " +
+		"accessing it."}

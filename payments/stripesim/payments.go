@@ -28,7 +28,8 @@ func (s *Simulator) pay(ctx context.Context, tx pgx.Tx, id string) (session, err
 // capture captures the payment of a complete session.
 func (s *Simulator) capture(ctx context.Context, tx pgx.Tx, row session) error {
 	intent := *row.PaymentIntent
-	_, err := tx.Exec(ctx, `INSERT INTO stripesim.payment_intents (id, session_id, amount, currency) VALUES ($1, $2, $3, $4)`,
+	_, err := tx.Exec(ctx, `
+		INSERT INTO stripesim.payment_intents (id, session_id, amount, currency) VALUES ($1, $2, $3, $4)`,
 		intent, row.ID, row.AmountTotal, row.Currency)
 	if err != nil {
 		return err

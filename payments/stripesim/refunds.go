@@ -84,11 +84,13 @@ func (s *Simulator) makeRefund(ctx context.Context, tx pgx.Tx, of owner, r refun
 	case knob == "refuse_disputed":
 		return refund{}, chargeDisputed(charge)
 	case knob == "refuse_balance":
-		return refund{}, rejectedByState("balance_insufficient", "", "Insufficient funds in your account to refund this charge.")
+		return refund{}, rejectedByState("balance_insufficient", "",
+			"Insufficient funds in your account to refund this charge.")
 	case left == 0:
-		return refund{}, rejectedByState("charge_already_refunded", "", fmt.Sprintf("Charge %s has already been refunded.", charge))
+		return refund{}, rejectedByState("charge_already_refunded", "", "Charge "+charge+" has already been refunded.")
 	case r.Amount > left:
-		return refund{}, rejectedByState("", "amount", fmt.Sprintf("Refund amount (%s) is greater than unrefunded amount on charge (%s)",
+		return refund{}, rejectedByState("", "amount", fmt.Sprintf(
+			"Refund amount (%s) is greater than unrefunded amount on charge (%s)",
 			money(r.Amount, currency), money(left, currency)))
 	case r.Amount == 0:
 		r.Amount = left
@@ -104,9 +106,11 @@ func (s *Simulator) makeRefund(ctx context.Context, tx pgx.Tx, of owner, r refun
 		status = "requires_action"
 	}
 	r, err = readRow[refund](ctx, tx, `
-		INSERT INTO stripesim.refunds (id, payment_intent, amount, currency, reason, metadata, status, account, livemode, fails_at)
+		INSERT INTO stripesim.refunds (id, payment_intent, amount, currency, reason, metadata, status,
+			account, livemode, fails_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval) RETURNING *`,
-		newID("re_"), r.PaymentIntent, r.Amount, currency, r.Reason, r.Metadata, status, of.Account, of.Livemode, failsAfter)
+		newID("re_"), r.PaymentIntent, r.Amount, currency, r.Reason, r.Metadata, status,
+		of.Account, of.Livemode, failsAfter)
 	if err != nil {
 		return refund{}, err
 	}
@@ -121,18 +125,20 @@ func (s *Simulator) makeRefund(ctx context.Context, tx pgx.Tx, of owner, r refun
 
 // chargeDisputed is the answer to a refund of a charge whose money a dispute has withdrawn.
 func chargeDisputed(charge string) *apiError {
-	return rejectedByState("charge_disputed", "", fmt.Sprintf("Charge %s has been charged back; cannot issue a refund.", charge))
+	return rejectedByState("charge_disputed", "", "Charge "+charge+" has been charged back; cannot issue a refund.")
 }
 
 // lockRefundable locks a payment until the transaction ends, and returns the amount that is left to refund. A refund
 // that has failed leaves its amount. A disputed charge cannot be refunded, unless the dispute is won.
-func lockRefundable(ctx context.Context, tx pgx.Tx, paymentIntent string, of owner) (left int64, currency string, err error) {
+func lockRefundable(
+	ctx context.Context, tx pgx.Tx, paymentIntent string, of owner,
+) (left int64, currency string, err error) {
 	var captured, refunded int64
 	var disputed bool
 	err = tx.QueryRow(ctx, `
 		SELECT p.amount, p.currency FROM stripesim.payment_intents p JOIN stripesim.sessions s ON s.id = p.session_id
-		WHERE p.id = $1 AND s.account = $2 AND s.livemode = $3 FOR UPDATE OF p`, paymentIntent, of.Account, of.Livemode).
-		Scan(&captured, &currency)
+		WHERE p.id = $1 AND s.account = $2 AND s.livemode = $3 FOR UPDATE OF p`,
+		paymentIntent, of.Account, of.Livemode).Scan(&captured, &currency)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, "", missing("payment_intent", paymentIntent, "payment_intent")
 	}

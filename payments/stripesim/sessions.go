@@ -28,7 +28,14 @@ type currency struct {
 // currencies are the currencies of the simulator. The table is the provider's and not the shop's, because Stripe's units
 // are not those of ISO 4217 for some currencies, such as ISK. Stripe names no smallest amount of KWD: it must be worth
 // that of the currency of settlement.
-var currencies = map[string]currency{"eur": {2, 50}, "usd": {2, 50}, "gbp": {2, 30}, "chf": {2, 50}, "jpy": {0, 50}, "kwd": {3, 170}}
+var currencies = map[string]currency{
+	"eur": {2, 50},
+	"usd": {2, 50},
+	"gbp": {2, 30},
+	"chf": {2, 50},
+	"jpy": {0, 50},
+	"kwd": {3, 170},
+}
 
 // session is a row of the table sessions.
 type session struct {
@@ -57,18 +64,20 @@ type session struct {
 // https://docs.stripe.com/api/checkout/sessions/object.
 func (s *Simulator) object(row session) fields {
 	all := fields{
-		"id":                   row.ID,
-		"object":               "checkout.session",
-		"adaptive_pricing":     fields{"enabled": row.AdaptivePricing},
-		"amount_subtotal":      row.AmountTotal,
-		"amount_total":         row.AmountTotal,
-		"automatic_tax":        fields{"enabled": false, "liability": nil, "status": nil},
-		"cancel_url":           row.CancelURL,
-		"client_reference_id":  row.ClientReferenceID,
-		"created":              row.CreatedAt.Unix(),
-		"currency":             row.Currency,
-		"custom_fields":        []any{},
-		"custom_text":          fields{"after_submit": nil, "shipping_address": nil, "submit": nil, "terms_of_service_acceptance": nil},
+		"id":                  row.ID,
+		"object":              "checkout.session",
+		"adaptive_pricing":    fields{"enabled": row.AdaptivePricing},
+		"amount_subtotal":     row.AmountTotal,
+		"amount_total":        row.AmountTotal,
+		"automatic_tax":       fields{"enabled": false, "liability": nil, "status": nil},
+		"cancel_url":          row.CancelURL,
+		"client_reference_id": row.ClientReferenceID,
+		"created":             row.CreatedAt.Unix(),
+		"currency":            row.Currency,
+		"custom_fields":       []any{},
+		"custom_text": fields{
+			"after_submit": nil, "shipping_address": nil, "submit": nil, "terms_of_service_acceptance": nil,
+		},
 		"customer":             nil,
 		"customer_creation":    "if_required",
 		"expires_at":           row.ExpiresAt.Unix(),
@@ -110,7 +119,8 @@ func (s *Simulator) listSessions(ctx context.Context, tx pgx.Tx, c *call) (any, 
 	}
 	rows, err := readRows[session](ctx, tx, `
 		SELECT * FROM stripesim.sessions
-		WHERE account = $1 AND livemode = $2 AND ($3 = '' OR status = $3) AND ($4 = '' OR payment_intent = $4) AND seq < $5
+		WHERE account = $1 AND livemode = $2 AND seq < $5
+			AND ($3 = '' OR status = $3) AND ($4 = '' OR payment_intent = $4)
 			AND floor(extract(epoch FROM created_at)) >= $6 AND floor(extract(epoch FROM created_at)) < $7
 		ORDER BY seq DESC LIMIT $8`, c.owner.Account, c.owner.Livemode, status, intent, before, from, until, p.limit+1)
 	var objects []fields
@@ -150,7 +160,7 @@ func (s *Simulator) createSession(ctx context.Context, tx pgx.Tx, c *call) (any,
 func readSession(f *form, now time.Time) (session, error) {
 	var s session
 	if mode := f.required("mode"); mode != "payment" {
-		f.fail(invalidRequest("", "mode", "Invalid mode: the simulator supports only payment"))
+		f.reject("", "mode", "Invalid mode: the simulator supports only payment")
 	}
 	s.Item, s.Currency, s.AmountTotal = readLineItem(f)
 	f.require("success_url")
@@ -173,9 +183,11 @@ func readExpiry(f *form, now time.Time) time.Time {
 	// Stripe counts in whole seconds.
 	switch life := seconds - now.Unix(); {
 	case life < int64(minSessionLife.Seconds()):
-		f.fail(invalidRequest("", "expires_at", "The `expires_at` timestamp must be at least 30 minutes from Checkout Session creation."))
+		f.reject("", "expires_at",
+			"The `expires_at` timestamp must be at least 30 minutes from Checkout Session creation.")
 	case life > int64(maxSessionLife.Seconds()):
-		f.fail(invalidRequest("", "expires_at", "The `expires_at` timestamp must be less than 24 hours from Checkout Session creation."))
+		f.reject("", "expires_at",
+			"The `expires_at` timestamp must be less than 24 hours from Checkout Session creation.")
 	}
 	return time.Unix(seconds, 0)
 }
@@ -188,7 +200,7 @@ func readLineItem(f *form) (name, code string, total int64) {
 		quantity   = "line_items[0][quantity]"
 	)
 	if n := f.length("line_items"); n != 1 {
-		f.fail(invalidRequest("", "line_items", fmt.Sprintf("There are %d line items. The simulator supports only one.", n)))
+		f.reject("", "line_items", "There are %d line items. The simulator supports only one.", n)
 	}
 	f.require(unitAmount)
 	f.require(quantity)
@@ -198,16 +210,16 @@ func readLineItem(f *form) (name, code string, total int64) {
 	limits := currencies[code]
 	switch {
 	case limits == currency{}:
-		f.fail(invalidRequest("", price+"[currency]", fmt.Sprintf("Invalid currency: %s. The simulator supports %s.",
-			code, strings.Join(slices.Sorted(maps.Keys(currencies)), ", "))))
+		f.reject("", price+"[currency]", "Invalid currency: %s. The simulator supports %s.",
+			code, strings.Join(slices.Sorted(maps.Keys(currencies)), ", "))
 	case limits.decimals == 3 && amount%10 != 0:
-		f.fail(invalidRequest("", unitAmount, "The last digit of an amount with three decimals must be 0."))
+		f.reject("", unitAmount, "The last digit of an amount with three decimals must be 0.")
 	case total < limits.min:
-		f.fail(invalidRequest("amount_too_small", "", fmt.Sprintf(
-			"The Checkout Session's total amount due must add up to at least %s.", money(limits.min, code))))
+		f.reject("amount_too_small", "",
+			"The Checkout Session's total amount due must add up to at least %s.", money(limits.min, code))
 	case total > maxAmount:
-		f.fail(invalidRequest("amount_too_large", "", fmt.Sprintf(
-			"The Checkout Session's total amount due must be no more than %s.", money(maxAmount, code))))
+		f.reject("amount_too_large", "",
+			"The Checkout Session's total amount due must be no more than %s.", money(maxAmount, code))
 	}
 	return name, code, total
 }

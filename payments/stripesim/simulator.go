@@ -29,7 +29,7 @@ import (
 
 // Config configures a simulator. A duration or number that is zero gets its default.
 type Config struct {
-	DatabaseURL   string // of a database without other tables in the schema stripesim; [Open] makes the database and the schema
+	DatabaseURL   string // its schema stripesim belongs to this simulator; [Open] makes the database and the schema
 	Key           string // the API key that requests must carry
 	WebhookSecret string // signs the webhooks; with several secrets, separated by commas, each one signs
 	WebhookURL    string // the address that receives the webhooks; "" for none
@@ -42,13 +42,12 @@ type Config struct {
 	WebhookTries   int           // the number of tries of a webhook. Default 21, in 66 hours
 	LateDelay      time.Duration // the delay of late webhooks. Default 5 s
 	ReorderDelay   time.Duration // the time for which reordered webhooks are collected before they are sent. Default 3 s
-	RefundFails    time.Duration // the time until a refund fails that has succeeded, if the knob refunds is fail_later. Default 2 s
+	RefundFails    time.Duration // the time until a refund fails, if the knob refunds is fail_later. Default 2 s
 	DatabaseConns  int           // the largest number of connections to the database. Default 10
 }
 
-// maxWebhookRetry is the longest time between two tries of a webhook. With a longer one, the merchant gets a webhook later
-// after an outage. With a shorter one, the simulator gives up before the three days of Stripe's live mode have passed,
-// because the number of tries is limited. See https://docs.stripe.com/webhooks#retries.
+// maxWebhookRetry is the longest time between two tries of a webhook: with it, the default number of tries fills most of
+// the three days of Stripe's live mode. See https://docs.stripe.com/webhooks#retries.
 const maxWebhookRetry = 12 * time.Hour
 
 func (c Config) withDefaults() Config {
@@ -85,7 +84,8 @@ func Open(ctx context.Context, cfg Config) (*Simulator, error) {
 	cfg = cfg.withDefaults()
 	poolConfig, err := pgxpool.ParseConfig(cfg.DatabaseURL)
 	if err != nil {
-		return nil, errors.New("the database URL of the simulator is wrong: want postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+		return nil, errors.New(
+			"the database URL of the simulator is wrong: want postgres://USER:PASSWORD@HOST:PORT/DATABASE")
 	}
 	if err := createDatabase(ctx, poolConfig.ConnConfig); err != nil {
 		return nil, err
@@ -162,12 +162,8 @@ func (s *Simulator) Close() {
 }
 
 const (
-	// pollInterval is the time between two steps of a loop without a wake-up. With a longer one, sessions, payments and webhooks
-	// are late. A shorter one costs more queries.
-	pollInterval = 100 * time.Millisecond
-	// failureDelay is the time between two steps after an error. With a longer one, the simulator works again later after an
-	// outage of its database. A shorter one costs more attempts.
-	failureDelay = time.Second
+	pollInterval = 100 * time.Millisecond // the longest time between two steps of a loop
+	failureDelay = time.Second            // the time between two steps after an error
 )
 
 // repeat calls step until ctx ends: after each wake-up, and at least every pollInterval. After an error it waits for

@@ -111,7 +111,8 @@ func (s *Simulator) retryDelay(tries int) time.Duration {
 	return delay
 }
 
-// post sends the body of an event to the receiver. It returns an error unless the receiver answers with a status of 2xx in time.
+// post sends the body of an event to the receiver. It returns an error unless the receiver answers with a status of 2xx in
+// time.
 func (s *Simulator) post(ctx context.Context, body []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.cfg.WebhookURL, bytes.NewReader(body))
 	if err != nil {
