@@ -11,8 +11,7 @@ import (
 // settlementCurrency is the currency of the account's balance. Payments in other currencies are converted.
 const settlementCurrency = "eur"
 
-// exchangeRates are the amounts of the settlementCurrency's smallest unit for one smallest unit of other currencies. They
-// never change here.
+// exchangeRates are the amounts of the settlementCurrency's smallest unit for one smallest unit of other currencies.
 var exchangeRates = map[string]float64{"usd": 0.9, "gbp": 1.15, "chf": 1.05, "jpy": 0.6, "kwd": 0.3}
 
 // balanceID returns the id of the balance transaction of a source.
@@ -55,20 +54,14 @@ func balanceType(category string) string {
 	}
 }
 
-// fields returns the balance transaction as the API answers it, with the amount and the currency of the settlement. The
-// source is an id, or an object if the request expands it. See https://docs.stripe.com/api/balance_transactions/object.
+// fields returns the balance transaction as the API answers it, with the amount and the currency of the settlement.
+// There are no fees. The source is an id, or an object if the request expands it. See
+// https://docs.stripe.com/api/balance_transactions/object.
 func (b balanceTransaction) fields(source any) fields {
-	amount, fee, feeDetails := b.Amount, int64(0), []any{}
+	amount := b.Amount
 	rate, foreign := exchangeRates[b.Currency]
 	if foreign {
 		amount = int64(float64(amount) * rate)
-	}
-	if b.ReportingCategory == "charge" { // 1.5 % and 25 cents, as for European cards
-		fee = amount*15/1000 + 25
-		feeDetails = append(feeDetails, fields{
-			"amount": fee, "application": nil, "currency": settlementCurrency, "description": "Stripe processing fees",
-			"type": "stripe_fee",
-		})
 	}
 	all := fields{
 		"id":                 b.ID,
@@ -80,9 +73,9 @@ func (b balanceTransaction) fields(source any) fields {
 		"currency":           settlementCurrency,
 		"description":        nil,
 		"exchange_rate":      nil,
-		"fee":                fee,
-		"fee_details":        feeDetails,
-		"net":                amount - fee,
+		"fee":                0,
+		"fee_details":        []any{},
+		"net":                amount,
 		"reporting_category": b.ReportingCategory,
 		"source":             source,
 		"status":             "available",
@@ -97,8 +90,6 @@ func (b balanceTransaction) fields(source any) fields {
 // listBalanceTransactions is GET /v1/balance_transactions.
 func (s *Simulator) listBalanceTransactions(ctx context.Context, tx pgx.Tx, c *call) (any, error) {
 	f := c.form
-	kind := f.optional("type")
-	source := f.optional("source")
 	expand := f.expands("data.source")
 	from, until := f.created()
 	p := f.page()
@@ -111,12 +102,11 @@ func (s *Simulator) listBalanceTransactions(ctx context.Context, tx pgx.Tx, c *c
 	}
 	all, err := readRows[balanceTransaction](ctx, tx, `
 		SELECT b.* FROM stripesim.balance_transactions b
-			JOIN stripesim.payment_intents p ON p.id = b.payment_intent JOIN stripesim.sessions s ON s.id = p.session_id
-		WHERE s.account = $1 AND s.livemode = $2 AND b.seq < $3 AND ($4 = '' OR b.source = $4)
-			AND ($5 = '' OR $5 = CASE
-				WHEN b.reporting_category IN ('charge', 'refund') THEN b.reporting_category ELSE 'adjustment' END)
-			AND floor(extract(epoch FROM b.created_at)) >= $6 AND floor(extract(epoch FROM b.created_at)) < $7
-		ORDER BY b.seq DESC LIMIT $8`, c.owner.Account, c.owner.Livemode, before, source, kind, from, until, p.limit+1)
+			JOIN stripesim.payment_intents p ON p.id = b.payment_intent
+			JOIN stripesim.sessions s ON s.id = p.session_id
+		WHERE s.account = $1 AND s.livemode = $2 AND b.seq < $3
+			AND floor(extract(epoch FROM b.created_at)) >= $4 AND floor(extract(epoch FROM b.created_at)) < $5
+		ORDER BY b.seq DESC LIMIT $6`, c.owner.Account, c.owner.Livemode, before, from, until, p.limit+1)
 	if err != nil {
 		return nil, err
 	}

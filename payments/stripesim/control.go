@@ -18,7 +18,9 @@ func (s *Simulator) addControl(mux *http.ServeMux) {
 	mux.Handle("GET /sim/knobs", s.control(func(*http.Request) (any, error) { return s.Knobs(), nil }))
 	mux.Handle("PUT /sim/knobs", s.control(s.putKnobs))
 	mux.Handle("GET /sim/ledger", s.control(s.getLedger))
-	mux.Handle("GET /sim/calls", s.control(func(*http.Request) (any, error) { return fields{"calls": s.Calls()}, nil }))
+	mux.Handle("GET /sim/calls", s.control(func(*http.Request) (any, error) {
+		return fields{"calls": s.Calls()}, nil
+	}))
 	mux.Handle("POST /sim/sessions/{id}/amount", s.control(s.postAmount))
 	mux.Handle("POST /sim/payments/{intent}/refunds", s.control(s.postRefund))
 	mux.Handle("POST /sim/payments/{intent}/dispute", s.control(s.postDispute))
@@ -27,8 +29,8 @@ func (s *Simulator) addControl(mux *http.ServeMux) {
 	mux.Handle("GET /readyz", s.control(s.getReady))
 }
 
-// control returns a handler that answers with the value of do as JSON, or with 204 if it is nil. The error [pgx.ErrNoRows]
-// is answered with 404, an [apiError] with its status, and any other with 500.
+// control returns a handler that answers with the value of do as JSON, or with 204 if it is nil. The error
+// [pgx.ErrNoRows] is answered with 404, an [apiError] with its status, and any other with 500.
 func (s *Simulator) control(do func(r *http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, 16<<10)
@@ -82,7 +84,7 @@ func (s *Simulator) getLedger(r *http.Request) (any, error) {
 	return fields{"payments": payments}, err
 }
 
-// postAmount changes the amount of an open session, so that the customer pays another amount than the merchant expects.
+// postAmount changes the amount of an open session, so that the customer pays another one than the merchant expects.
 func (s *Simulator) postAmount(r *http.Request) (any, error) {
 	var body struct {
 		AmountCents int64 `json:"amount_cents"`
@@ -102,7 +104,8 @@ func (s *Simulator) postAmount(r *http.Request) (any, error) {
 	return nil, err
 }
 
-// postRefund refunds a payment, as an operator does at the provider: without metadata. The amount 0 stands for the rest.
+// postRefund refunds a payment, as an operator does at the provider: without metadata. The amount 0 stands for the
+// rest.
 func (s *Simulator) postRefund(r *http.Request) (any, error) {
 	var body struct {
 		AmountCents int64 `json:"amount_cents"`
@@ -121,7 +124,7 @@ func (s *Simulator) postRefund(r *http.Request) (any, error) {
 	})
 }
 
-// postDispute opens a dispute of a payment, or ends the one that is open. The amount 0 stands for what is not refunded.
+// postDispute opens a dispute of a payment, or ends the open one. The amount 0 stands for what is not refunded.
 func (s *Simulator) postDispute(r *http.Request) (any, error) {
 	var body struct {
 		State       string `json:"state"` // open, won or lost
@@ -139,15 +142,15 @@ func (s *Simulator) postDispute(r *http.Request) (any, error) {
 	})
 }
 
-// changePayment changes the payment of a request's path in a transaction, which has locked it. It returns the object that
-// change returns.
+// changePayment runs change in a transaction that has locked the payment of a request's path.
 func (s *Simulator) changePayment(
 	r *http.Request, change func(ctx context.Context, tx pgx.Tx, of owner, intent string) (fields, error),
 ) (changed fields, err error) {
 	ctx, intent := r.Context(), r.PathValue("intent")
 	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		of, err := readRow[owner](ctx, tx, `
-			SELECT s.account, s.livemode FROM stripesim.payment_intents p JOIN stripesim.sessions s ON s.id = p.session_id
+			SELECT s.account, s.livemode
+			FROM stripesim.payment_intents p JOIN stripesim.sessions s ON s.id = p.session_id
 			WHERE p.id = $1 FOR UPDATE OF p`, intent)
 		if err == nil {
 			changed, err = change(ctx, tx, of, intent)

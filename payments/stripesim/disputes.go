@@ -44,7 +44,8 @@ func (d dispute) fields() fields {
 		"enhanced_eligibility_types": []any{},
 		"evidence":                   fields{"enhanced_evidence": fields{}},
 		"evidence_details": fields{
-			"due_by": nil, "enhanced_eligibility": fields{}, "has_evidence": false, "past_due": false, "submission_count": 0,
+			"due_by": nil, "enhanced_eligibility": fields{}, "has_evidence": false, "past_due": false,
+			"submission_count": 0,
 		},
 		"is_charge_refundable": d.Status == "won",
 		"livemode":             d.Livemode,
@@ -63,8 +64,8 @@ func (s *Simulator) dispute(
 ) (d dispute, err error) {
 	var open bool
 	err = tx.QueryRow(ctx, `
-		SELECT EXISTS (SELECT FROM stripesim.disputes WHERE payment_intent = $1 AND status = 'needs_response')`, intent).
-		Scan(&open)
+		SELECT EXISTS (SELECT FROM stripesim.disputes WHERE payment_intent = $1 AND status = 'needs_response')`,
+		intent).Scan(&open)
 	if err == nil && (!open || state == "open") {
 		d, err = s.openDispute(ctx, tx, of, intent, amount)
 	}
@@ -75,7 +76,9 @@ func (s *Simulator) dispute(
 }
 
 // openDispute opens a dispute. The error is [pgx.ErrNoRows] if the payment has one.
-func (s *Simulator) openDispute(ctx context.Context, tx pgx.Tx, of owner, intent string, amount int64) (dispute, error) {
+func (s *Simulator) openDispute(
+	ctx context.Context, tx pgx.Tx, of owner, intent string, amount int64,
+) (dispute, error) {
 	// A customer may dispute a payment that is refunded, so the amount is not compared with the rest.
 	d, err := readRow[dispute](ctx, tx, `
 		INSERT INTO stripesim.disputes (id, payment_intent, amount, currency, account, livemode)

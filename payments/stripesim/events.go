@@ -9,8 +9,8 @@ import (
 	"github.com/stripe/stripe-go/v85"
 )
 
-// record inserts an event about an object of an owner, and sends it to the merchant as the knobs say. c is the call that
-// causes the event, or nil. See https://docs.stripe.com/api/events/object.
+// record inserts an event about an object of an owner, which is sent to the merchant as the knobs say. c is the call
+// that causes the event, or nil. See https://docs.stripe.com/api/events/object.
 func (s *Simulator) record(ctx context.Context, tx pgx.Tx, eventType string, of owner, object fields, c *call) error {
 	id := newID("evt_")
 	request := fields{"id": nil, "idempotency_key": nil}

@@ -13,8 +13,8 @@ import (
 )
 
 // form holds the parameters of a request by their names in Stripe's bracket syntax, for instance
-// line_items[0][quantity]. Its methods take parameters out, so [form.end] finds the unknown ones. The first error stays,
-// and end returns it: Stripe reports one error at a time.
+// line_items[0][quantity]. Its methods take parameters out, so [form.end] finds the unknown ones. The first error
+// stays, and end returns it: Stripe reports one error at a time.
 type form struct {
 	values map[string]string
 	err    error
@@ -77,8 +77,8 @@ func (f *form) reject(code, name, format string, args ...any) {
 	}
 }
 
-// optional takes a parameter out. It returns "" if the parameter is absent. A parameter with an empty value is an error:
-// at Stripe that would unset a field, and nothing here can be unset.
+// optional takes a parameter out. It returns "" if the parameter is absent. A parameter with an empty value is an
+// error: at Stripe that would unset a field, and nothing here can be unset.
 func (f *form) optional(name string) string {
 	value, ok := f.values[name]
 	delete(f.values, name)
@@ -98,15 +98,6 @@ func (f *form) require(name string) {
 func (f *form) required(name string) string {
 	f.require(name)
 	return f.optional(name)
-}
-
-// bounded takes an optional text of at most maxLength characters out.
-func (f *form) bounded(name string, maxLength int) string {
-	value := f.optional(name)
-	if utf8.RuneCountInString(value) > maxLength {
-		f.reject("", name, "Invalid string: must be at most %d characters", maxLength)
-	}
-	return value
 }
 
 // oneOf takes an optional parameter out that must be one of the values.

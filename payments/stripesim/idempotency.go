@@ -39,8 +39,9 @@ func findAnswer(ctx context.Context, tx pgx.Tx, key, request string) (*answer, e
 		return nil, err
 	case first != request:
 		return nil, &apiError{status: http.StatusBadRequest, Type: "idempotency_error",
-			Message: "Keys for idempotent requests can only be used with the same endpoint and parameters they were first " +
-				"used with. Try using a key other than '" + key + "' if you meant to execute a different request."}
+			Message: "Keys for idempotent requests can only be used with the same endpoint and parameters they were " +
+				"first used with. Try using a key other than '" + key + "' if you meant to execute a different " +
+				"request."}
 	}
 	return &a, nil
 }

@@ -35,8 +35,8 @@ type Knobs struct {
 	//   - cancel: a refund is created as pending, and is then canceled;
 	//   - require_action: until the knob changes, the customer must act;
 	//   - fail_later: a refund succeeds at once, and fails after [Config.RefundFails];
-	//   - refuse_disputed, refuse_balance: a refund is answered with status 400, as if the charge were disputed, or as if
-	//     the account's balance were too low.
+	//   - refuse_disputed, refuse_balance: a refund is answered with status 400, as if the charge were disputed, or as
+	//     if the account's balance were too low.
 	Refunds string `json:"refunds"`
 	// Webhooks is the delivery of events:
 	//   - normal;
@@ -54,15 +54,15 @@ type Knobs struct {
 	// Denied are the operations that the key may not do, separated by commas, for instance "GET /v1/account". They are
 	// answered with status 403.
 	Denied string `json:"denied"`
-	// Rate and EndpointRate are the calls a second that the API answers, of all operations together and of each one. Others
-	// are answered with status 429. 0 stands for no limit. Stripe's limits are 100 and 25, in test mode 25 and 25.
+	// Rate and EndpointRate are the calls a second that the API answers, of all operations together and of each one.
+	// Others are answered with status 429. 0 stands for no limit. Stripe's limits are 100 and 25, in test mode 25 and 25.
 	Rate         int `json:"rate"`
 	EndpointRate int `json:"endpoint_rate"`
 	// LatencyMS is the time in milliseconds before a request is executed.
 	LatencyMS int `json:"latency_ms"`
-	// Locks is wait, or timeout: then a request that needs an object that another one changes is answered with status 429.
+	// Locks is wait, or timeout: then a request that needs an object that another one changes is answered with 429.
 	Locks string `json:"locks"`
-	// Events are the types of the events that the endpoint of the merchant receives, separated by commas, or * for all.
+	// Events are the types of the events that the merchant's endpoint receives, separated by commas, or * for all.
 	Events string `json:"events"`
 }
 
@@ -80,7 +80,8 @@ func (k Knobs) validate() error {
 		{"webhooks", k.Webhooks, []string{"normal", "lost", "doubled", "late", "reordered", "disabled"}},
 	} {
 		if !slices.Contains(knob.known, knob.value) {
-			return fmt.Errorf("the knob %s is %q, want one of %s", knob.name, knob.value, strings.Join(knob.known, ", "))
+			known := strings.Join(knob.known, ", ")
+			return fmt.Errorf("the knob %s is %q, want one of %s", knob.name, knob.value, known)
 		}
 	}
 	if min(k.Rate, k.EndpointRate, k.LatencyMS) < 0 {
@@ -121,8 +122,8 @@ func (k Knobs) events() []string {
 // Knobs returns the current knobs.
 func (s *Simulator) Knobs() Knobs { return s.knobs.get() }
 
-// SetKnobs replaces all knobs. Account, Events and Locks get their defaults if they are "". SetKnobs returns an error, and
-// changes nothing, if a value is unknown.
+// SetKnobs replaces all knobs. Account, Events and Locks get their defaults if they are "". SetKnobs returns an error,
+// and changes nothing, if a value is unknown.
 func (s *Simulator) SetKnobs(k Knobs) error {
 	k.Account, k.Events, k.Locks = cmp.Or(k.Account, defaultAccount), cmp.Or(k.Events, "*"), cmp.Or(k.Locks, "wait")
 	if err := k.validate(); err != nil {

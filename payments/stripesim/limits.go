@@ -75,7 +75,7 @@ func (l *limits) count(operation string, status int) {
 
 // Calls are the calls of one operation that were answered with one status since the simulator was opened.
 type Calls struct {
-	Operation string `json:"operation"` // the method and the path, for instance "POST /v1/checkout/sessions/{id}/expire"
+	Operation string `json:"operation"` // the method and the path, for instance "GET /v1/checkout/sessions/{id}"
 	Status    int    `json:"status"`    // 0: the client got no answer
 	Count     int    `json:"count"`
 }

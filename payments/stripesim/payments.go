@@ -40,7 +40,8 @@ func (s *Simulator) capture(ctx context.Context, tx pgx.Tx, row session) error {
 	return s.recordCharge(ctx, tx, "charge.succeeded", row.owner, intent, nil)
 }
 
-// captureUnpaid captures the payments of sessions that are complete and not paid, unless the knob says that they stay so.
+// captureUnpaid captures the payments of sessions that are complete and not paid, unless the knob says that they stay
+// so.
 func (s *Simulator) captureUnpaid(ctx context.Context) error {
 	if s.knobs.get().Sessions == "complete_unpaid" {
 		return nil
@@ -98,7 +99,8 @@ func (s *Simulator) Ledger(ctx context.Context) ([]Payment, error) {
 	return readRows[Payment](ctx, s.db, `
 		SELECT coalesce(s.client_reference_id, '') AS client_reference_id, s.id AS session_id, s.status,
 			CASE WHEN p.id IS NULL THEN 'unpaid' ELSE 'paid' END AS payment_status,
-			s.amount_total AS amount_cents, s.currency, p.id AS payment_intent, coalesce(p.amount, 0) AS captured_cents,
+			s.amount_total AS amount_cents, s.currency, p.id AS payment_intent,
+			coalesce(p.amount, 0) AS captured_cents,
 			(SELECT coalesce(sum(r.amount), 0)::bigint FROM stripesim.refunds r
 			 WHERE r.payment_intent = p.id AND r.status = 'succeeded') AS refunded_cents,
 			coalesce((SELECT d.amount FROM stripesim.disputes d

@@ -17,7 +17,6 @@ type refund struct {
 	PaymentIntent string
 	Amount        int64
 	Currency      string
-	Reason        *string
 	Metadata      map[string]string
 	Status        string
 	CreatedAt     time.Time
@@ -36,7 +35,7 @@ func (r refund) fields() fields {
 		"currency":                 r.Currency,
 		"metadata":                 r.Metadata,
 		"payment_intent":           r.PaymentIntent,
-		"reason":                   r.Reason,
+		"reason":                   nil,
 		"receipt_number":           nil,
 		"source_transfer_reversal": nil,
 		"status":                   r.Status,
@@ -59,12 +58,11 @@ func (s *Simulator) createRefund(ctx context.Context, tx pgx.Tx, c *call) (any, 
 	f := c.form
 	paymentIntent := f.required("payment_intent")
 	amount := f.integer("amount", 0, 1, maxAmount)
-	reason := f.oneOf("reason", "duplicate", "fraudulent", "requested_by_customer")
 	metadata := f.metadata("metadata")
 	if err := f.end(); err != nil {
 		return nil, err
 	}
-	made := refund{PaymentIntent: paymentIntent, Amount: amount, Reason: optionalText(reason), Metadata: metadata}
+	made := refund{PaymentIntent: paymentIntent, Amount: amount, Metadata: metadata}
 	row, err := s.makeRefund(ctx, tx, c.owner, made, c)
 	if err != nil {
 		return nil, err
@@ -72,8 +70,8 @@ func (s *Simulator) createRefund(ctx context.Context, tx pgx.Tx, c *call) (any, 
 	return row.fields(), nil
 }
 
-// makeRefund refunds an amount of a payment of the owner, or the rest if the amount is 0, as the knob refunds says. c is
-// the call that does so, or nil.
+// makeRefund refunds an amount of a payment of the owner, or the rest if the amount is 0, as the knob refunds says. c
+// is the call that does so, or nil.
 func (s *Simulator) makeRefund(ctx context.Context, tx pgx.Tx, of owner, r refund, c *call) (refund, error) {
 	left, currency, err := lockRefundable(ctx, tx, r.PaymentIntent, of)
 	knob := s.knobs.get().Refunds
@@ -106,11 +104,10 @@ func (s *Simulator) makeRefund(ctx context.Context, tx pgx.Tx, of owner, r refun
 		status = "requires_action"
 	}
 	r, err = readRow[refund](ctx, tx, `
-		INSERT INTO stripesim.refunds (id, payment_intent, amount, currency, reason, metadata, status,
+		INSERT INTO stripesim.refunds (id, payment_intent, amount, currency, metadata, status,
 			account, livemode, fails_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval) RETURNING *`,
-		newID("re_"), r.PaymentIntent, r.Amount, currency, r.Reason, r.Metadata, status,
-		of.Account, of.Livemode, failsAfter)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp() + $9::interval) RETURNING *`,
+		newID("re_"), r.PaymentIntent, r.Amount, currency, r.Metadata, status, of.Account, of.Livemode, failsAfter)
 	if err != nil {
 		return refund{}, err
 	}

@@ -72,8 +72,6 @@ func TestRefundParameters(t *testing.T) {
 		http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeResourceMissing, "payment_intent")
 	expectError(t, create(&stripe.RefundCreateParams{PaymentIntent: &intent, Amount: stripe.Int64(0)}),
 		http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeParameterInvalidInteger, "amount")
-	expectError(t, create(&stripe.RefundCreateParams{PaymentIntent: &intent, Reason: stripe.String("late")}),
-		http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, "", "reason")
 	expectError(t, create(&stripe.RefundCreateParams{PaymentIntent: &intent, Charge: stripe.String("ch_1")}),
 		http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeParameterUnknown, "charge")
 	if n := len(f.refunds(t, &stripe.RefundListParams{})); n != 0 {

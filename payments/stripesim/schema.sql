@@ -62,7 +62,6 @@ CREATE TABLE IF NOT EXISTS stripesim.refunds (
     payment_intent text        NOT NULL REFERENCES stripesim.payment_intents,
     amount         bigint      NOT NULL CHECK (amount > 0),
     currency       text        NOT NULL,
-    reason         text,
     metadata       json        NOT NULL,
     status         text        NOT NULL
         CHECK (status IN ('pending', 'requires_action', 'succeeded', 'failed', 'canceled')),

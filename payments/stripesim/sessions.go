@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -25,9 +26,9 @@ type currency struct {
 	min      int64 // the smallest amount of a session, in the currency's smallest unit
 }
 
-// currencies are the currencies of the simulator. The table is the provider's and not the shop's, because Stripe's units
-// are not those of ISO 4217 for some currencies, such as ISK. Stripe names no smallest amount of KWD: it must be worth
-// that of the currency of settlement.
+// currencies are the currencies of the simulator. The table is the provider's and not the shop's, because Stripe's
+// units are not those of ISO 4217 for some currencies, such as ISK. Stripe names no smallest amount of KWD: it must be
+// worth that of the currency of settlement.
 var currencies = map[string]currency{
 	"eur": {2, 50},
 	"usd": {2, 50},
@@ -107,7 +108,6 @@ func (s *Simulator) object(row session) fields {
 func (s *Simulator) listSessions(ctx context.Context, tx pgx.Tx, c *call) (any, error) {
 	f := c.form
 	status := f.oneOf("status", "open", "complete", "expired")
-	intent := f.optional("payment_intent")
 	from, until := f.created()
 	p := f.page()
 	if err := f.end(); err != nil {
@@ -119,10 +119,9 @@ func (s *Simulator) listSessions(ctx context.Context, tx pgx.Tx, c *call) (any, 
 	}
 	rows, err := readRows[session](ctx, tx, `
 		SELECT * FROM stripesim.sessions
-		WHERE account = $1 AND livemode = $2 AND seq < $5
-			AND ($3 = '' OR status = $3) AND ($4 = '' OR payment_intent = $4)
-			AND floor(extract(epoch FROM created_at)) >= $6 AND floor(extract(epoch FROM created_at)) < $7
-		ORDER BY seq DESC LIMIT $8`, c.owner.Account, c.owner.Livemode, status, intent, before, from, until, p.limit+1)
+		WHERE account = $1 AND livemode = $2 AND ($3 = '' OR status = $3) AND seq < $4
+			AND floor(extract(epoch FROM created_at)) >= $5 AND floor(extract(epoch FROM created_at)) < $6
+		ORDER BY seq DESC LIMIT $7`, c.owner.Account, c.owner.Livemode, status, before, from, until, p.limit+1)
 	var objects []fields
 	for _, row := range rows {
 		objects = append(objects, s.object(row))
@@ -166,7 +165,10 @@ func readSession(f *form, now time.Time) (session, error) {
 	f.require("success_url")
 	s.SuccessURL = f.url("success_url")
 	s.CancelURL = optionalText(f.url("cancel_url"))
-	s.ClientReferenceID = optionalText(f.bounded("client_reference_id", 200))
+	s.ClientReferenceID = optionalText(f.optional("client_reference_id"))
+	if s.ClientReferenceID != nil && utf8.RuneCountInString(*s.ClientReferenceID) > 200 {
+		f.reject("", "client_reference_id", "Invalid string: must be at most 200 characters")
+	}
 	s.Metadata = f.metadata("metadata")
 	s.PaymentMetadata = f.metadata("payment_intent_data[metadata]")
 	s.AdaptivePricing = f.boolean("adaptive_pricing[enabled]")
@@ -192,7 +194,8 @@ func readExpiry(f *form, now time.Time) time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// readLineItem returns the name of the only line item, its currency, and the total amount in the currency's smallest unit.
+// readLineItem returns the name and the currency of the only line item, and the total amount in the currency's smallest
+// unit.
 func readLineItem(f *form) (name, code string, total int64) {
 	const (
 		price      = "line_items[0][price_data]"
@@ -293,8 +296,8 @@ func (s *Simulator) endSession(ctx context.Context, tx pgx.Tx, id string, c *cal
 // overdue is the condition of sessions whose time is over.
 const overdue = `expires_at <= clock_timestamp()`
 
-// findSession returns a session. The error is an [apiError] if the owner has no such session. The owner nil stands for all
-// owners.
+// findSession returns a session. The error is an [apiError] if the owner has no such session. The owner nil stands for
+// all owners.
 func findSession(ctx context.Context, db database, id string, of *owner) (session, error) {
 	row, err := readRow[session](ctx, db, `SELECT * FROM stripesim.sessions WHERE id = $1`, id)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && of != nil && row.owner != *of {

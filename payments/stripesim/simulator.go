@@ -38,16 +38,16 @@ type Config struct {
 
 	BankDelay      time.Duration // the time until a bank that asks the customer confirms the payment. Default 20 s
 	WebhookTimeout time.Duration // the time that the receiver of a webhook has to answer. Default 3 s
-	WebhookRetry   time.Duration // the time before the second try of a webhook. Default 1 s. It doubles for each later try
+	WebhookRetry   time.Duration // the time before the second try of a webhook; it doubles each time. Default 1 s
 	WebhookTries   int           // the number of tries of a webhook. Default 21, in 66 hours
 	LateDelay      time.Duration // the delay of late webhooks. Default 5 s
-	ReorderDelay   time.Duration // the time for which reordered webhooks are collected before they are sent. Default 3 s
+	ReorderDelay   time.Duration // the time for which reordered webhooks are collected. Default 3 s
 	RefundFails    time.Duration // the time until a refund fails, if the knob refunds is fail_later. Default 2 s
 	DatabaseConns  int           // the largest number of connections to the database. Default 10
 }
 
-// maxWebhookRetry is the longest time between two tries of a webhook: with it, the default number of tries fills most of
-// the three days of Stripe's live mode. See https://docs.stripe.com/webhooks#retries.
+// maxWebhookRetry is the longest time between two tries of a webhook: with it, the default number of tries fills most
+// of the three days of Stripe's live mode. See https://docs.stripe.com/webhooks#retries.
 const maxWebhookRetry = 12 * time.Hour
 
 func (c Config) withDefaults() Config {
@@ -102,10 +102,10 @@ func Open(ctx context.Context, cfg Config) (*Simulator, error) {
 	}
 	// The lock makes simulators that start at the same time create the tables one after the other.
 	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('stripesim.schema', 0))`); err != nil {
-			return err
+		_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('stripesim.schema', 0))`)
+		if err == nil {
+			_, err = tx.Exec(ctx, schema)
 		}
-		_, err := tx.Exec(ctx, schema)
 		return err
 	})
 	if err != nil {
@@ -131,7 +131,7 @@ func createDatabase(ctx context.Context, cfg *pgx.ConnConfig) error {
 	}
 	defer conn.Close(ctx) //nolint:errcheck // the connection has nothing left to do
 	_, err = conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{cfg.Database}.Sanitize())
-	// Another simulator may have created it meanwhile: duplicate_database, or a violation of the catalog's unique index.
+	// Another simulator may have created it meanwhile: duplicate_database, or a violation of a unique index.
 	if err != nil && !hasCode(err, "42P04") && !hasCode(err, "23505") {
 		return fmt.Errorf("create the simulator's database: %w", err)
 	}
@@ -226,8 +226,8 @@ func readRow[T any](ctx context.Context, db database, query string, args ...any)
 	return pgx.CollectOneRow(rows, pgx.RowToStructByName[T])
 }
 
-// forEach runs do in a transaction for each id that a query returns. The error [pgx.ErrNoRows] of do says that the row has
-// changed meanwhile.
+// forEach runs do in a transaction for each id that a query returns. The error [pgx.ErrNoRows] of do says that the row
+// has changed meanwhile.
 func (s *Simulator) forEach(ctx context.Context, query string, do func(tx pgx.Tx, id string) error) error {
 	rows, _ := s.db.Query(ctx, query) // the rows have the error, too
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])

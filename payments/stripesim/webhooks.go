@@ -69,8 +69,8 @@ func (s *Simulator) sendWebhooks(ctx context.Context) error {
 	return senders.Wait()
 }
 
-// send sends an event and records the outcome. The error is of the database. If the simulator stops meanwhile, the outcome
-// is not known, so that the next process sends the event again.
+// send sends an event and records the outcome. The error is of the database. If the simulator stops meanwhile, the
+// outcome is not known, so that the next process sends the event again.
 func (s *Simulator) send(ctx context.Context, e event) error {
 	sent := s.post(ctx, e.Body)
 	if ctx.Err() != nil {
@@ -84,7 +84,8 @@ func (s *Simulator) send(ctx context.Context, e event) error {
 	if tries >= s.cfg.WebhookTries {
 		state = "given_up"
 	}
-	s.log.Info("a webhook was not delivered", "event", e.ID, "type", e.Type, "try", tries, "state", state, "error", sent)
+	s.log.Info("a webhook was not delivered",
+		"event", e.ID, "type", e.Type, "try", tries, "state", state, "error", sent)
 	// The time that passed in [Simulator.AdvanceWebhooks] during this try counts for the next one.
 	_, err := s.db.Exec(ctx, `
 		UPDATE stripesim.events
@@ -111,8 +112,7 @@ func (s *Simulator) retryDelay(tries int) time.Duration {
 	return delay
 }
 
-// post sends the body of an event to the receiver. It returns an error unless the receiver answers with a status of 2xx in
-// time.
+// post sends the body of an event to the receiver. It returns an error unless the receiver answers with 2xx in time.
 func (s *Simulator) post(ctx context.Context, body []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.cfg.WebhookURL, bytes.NewReader(body))
 	if err != nil {
