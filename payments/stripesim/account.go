@@ -56,7 +56,7 @@ func (s *Simulator) listEndpoints(_ context.Context, _ pgx.Tx, c *call) (any, er
 			"id":             "we_simulated",
 			"object":         "webhook_endpoint",
 			"created":        0,
-			"enabled_events": k.events(),
+			"enabled_events": splitList(k.Events),
 			"livemode":       c.owner.Livemode,
 			"metadata":       fields{},
 			"status":         status,

@@ -111,9 +111,9 @@ func (s *Simulator) api(e endpoint) http.Handler {
 		var a answer
 		if reason != "" {
 			w.Header().Set("Stripe-Rate-Limited-Reason", reason)
-			a, _ = answerTo(nil, errRateLimit)
+			a = answerTo(nil, errRateLimit)
 		} else if err := s.readCall(r, c, e, string(body), readErr); err != nil {
-			a, _ = answerTo(nil, err)
+			a = answerTo(nil, err)
 		} else {
 			// A client that disconnects does not abort the execution, as at Stripe.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callTimeout)
@@ -137,8 +137,10 @@ func (s *Simulator) readCall(r *http.Request, c *call, e endpoint, body string, 
 		return err
 	}
 	if e == nil {
-		return &apiError{status: http.StatusNotFound, Type: "invalid_request_error",
-			Message: fmt.Sprintf("Unrecognized request URL (%s: %s).", r.Method, r.URL.Path)}
+		return &apiError{
+			status: http.StatusNotFound, Type: "invalid_request_error",
+			Message: fmt.Sprintf("Unrecognized request URL (%s: %s).", r.Method, r.URL.Path),
+		}
 	}
 	if readErr != nil {
 		return invalidRequest("", "", "Invalid request: the body is too large, or did not arrive.")
@@ -191,7 +193,7 @@ func (s *Simulator) execute(ctx context.Context, r *http.Request, c *call, e end
 		case err != nil:
 			return err
 		case api == "errors":
-			a, _ = answerTo(nil, errBroken)
+			a = answerTo(nil, errBroken)
 			if stored != nil {
 				return nil
 			}
@@ -207,13 +209,12 @@ func (s *Simulator) execute(ctx context.Context, r *http.Request, c *call, e end
 		}
 		object, err := e(ctx, tx, c)
 		if api == "executes_then_500" && err == nil {
-			a, _ = answerTo(nil, errBroken)
-			return storeAnswer(ctx, tx, c.key, request, a)
+			err = errBroken
 		}
-		var executed bool
-		if a, executed = answerTo(object, err); !executed {
+		if refused, ok := errors.AsType[*apiError](err); err != nil && (!ok || !refused.executed) {
 			return err
 		}
+		a = answerTo(object, err)
 		return storeAnswer(ctx, tx, c.key, request, a)
 	})
 	if hasCode(err, "55P03") { // lock_not_available
@@ -224,7 +225,7 @@ func (s *Simulator) execute(ctx context.Context, r *http.Request, c *call, e end
 			s.log.Error("a call of the simulated API failed",
 				"method", r.Method, "path", r.URL.Path, "request_id", c.requestID, "error", err)
 		}
-		a, _ = answerTo(nil, err)
+		a = answerTo(nil, err)
 	}
 	wake(s.wakeTimers)
 	wake(s.wakeWebhook)
@@ -232,20 +233,24 @@ func (s *Simulator) execute(ctx context.Context, r *http.Request, c *call, e end
 }
 
 // errBroken is the error of each call while the knob API is errors or executes_then_500.
-var errBroken = errors.New("the knob api says that calls fail")
+var errBroken = &apiError{
+	status: http.StatusInternalServerError, executed: true, Type: "api_error",
+	Message: "The knob api of the simulator says that calls fail.",
+}
 
-// answerTo returns the answer for an object or an error. It also reports whether the transaction of the call must be
-// committed.
-func answerTo(object any, err error) (a answer, commit bool) {
+// answerTo returns the answer for an object or an error.
+func answerTo(object any, err error) answer {
 	if err == nil {
-		return answer{status: http.StatusOK, body: encode(object)}, true
+		return answer{status: http.StatusOK, body: encode(object)}
 	}
 	e, expected := errors.AsType[*apiError](err)
 	if !expected {
-		e = &apiError{status: http.StatusInternalServerError, Type: "api_error",
-			Message: "An unknown error occurred. The log of the simulator has the cause."}
+		e = &apiError{
+			status: http.StatusInternalServerError, Type: "api_error",
+			Message: "An unknown error occurred. The log of the simulator has the cause.",
+		}
 	}
-	return answer{status: e.status, body: encode(map[string]any{"error": e})}, e.executed
+	return answer{status: e.status, body: encode(fields{"error": e})}
 }
 
 func (s *Simulator) write(w http.ResponseWriter, c *call, a answer) {

@@ -33,7 +33,7 @@ func (s *Simulator) record(ctx context.Context, tx pgx.Tx, eventType string, of 
 	})
 	k := s.knobs.get()
 	state, copies, delay := "waiting", 1, time.Duration(0)
-	types := k.events()
+	types := splitList(k.Events)
 	if s.cfg.WebhookURL == "" || !slices.Contains(types, "*") && !slices.Contains(types, eventType) {
 		state = "not_sent"
 	}

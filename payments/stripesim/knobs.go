@@ -98,25 +98,23 @@ const defaultAccount = "acct_simulated"
 
 // permit returns an error if the key may not do the operation of a request.
 func (k Knobs) permit(r *http.Request) error {
-	for operation := range strings.SplitSeq(k.Denied, ",") {
-		if strings.TrimSpace(operation) == r.Pattern {
-			return &apiError{
-				status: http.StatusForbidden, Type: "invalid_request_error", Code: "more_permissions_required",
-				Message: "The provided key does not have the required permissions for this endpoint on account '" +
-					k.Account + "'.",
-			}
-		}
+	if !slices.Contains(splitList(k.Denied), r.Pattern) {
+		return nil
 	}
-	return nil
+	return &apiError{
+		status: http.StatusForbidden, Type: "invalid_request_error", Code: "more_permissions_required",
+		Message: "The provided key does not have the required permissions for this endpoint on account '" +
+			k.Account + "'.",
+	}
 }
 
-// events returns the types of the events that the endpoint receives.
-func (k Knobs) events() []string {
-	types := strings.Split(k.Events, ",")
-	for i := range types {
-		types[i] = strings.TrimSpace(types[i])
+// splitList returns the elements of a list that are separated by commas.
+func splitList(list string) []string {
+	elements := strings.Split(list, ",")
+	for i := range elements {
+		elements[i] = strings.TrimSpace(elements[i])
 	}
-	return types
+	return elements
 }
 
 // Knobs returns the current knobs.

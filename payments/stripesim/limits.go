@@ -13,13 +13,7 @@ import (
 type limits struct {
 	mu      sync.Mutex
 	buckets map[string]*bucket // by operation, "" for all calls
-	counts  map[callCount]int
-}
-
-// callCount is an operation and the status of its answer, 0 if the client got none.
-type callCount struct {
-	operation string
-	status    int
+	counts  map[Calls]int      // by operation and status; the Count of the keys is 0
 }
 
 // bucket has a token for each call that is allowed now. It fills at the rate, up to the calls of one second.
@@ -29,7 +23,7 @@ type bucket struct {
 }
 
 func newLimits() limits {
-	return limits{buckets: map[string]*bucket{}, counts: map[callCount]int{}}
+	return limits{buckets: map[string]*bucket{}, counts: map[Calls]int{}}
 }
 
 // take takes a token for a call, or returns the reason why there is none, as it stands in the header
@@ -70,7 +64,7 @@ func (l *limits) has(operation string, rate int, now time.Time) bool {
 func (l *limits) count(operation string, status int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.counts[callCount{operation, status}]++
+	l.counts[Calls{Operation: operation, Status: status}]++
 }
 
 // Calls are the calls of one operation that were answered with one status since the simulator was opened.
@@ -86,7 +80,8 @@ func (s *Simulator) Calls() []Calls {
 	defer s.limits.mu.Unlock()
 	all := []Calls{}
 	for c, n := range s.limits.counts {
-		all = append(all, Calls{c.operation, c.status, n})
+		c.Count = n
+		all = append(all, c)
 	}
 	slices.SortFunc(all, func(a, b Calls) int {
 		return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Status, b.Status))

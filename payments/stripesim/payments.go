@@ -43,11 +43,12 @@ func (s *Simulator) capture(ctx context.Context, tx pgx.Tx, row session) error {
 // captureUnpaid captures the payments of sessions that are complete and not paid, unless the knob says that they stay
 // so.
 func (s *Simulator) captureUnpaid(ctx context.Context) error {
-	if s.knobs.get().Sessions == "complete_unpaid" {
-		return nil
-	}
 	return s.forEach(ctx, `SELECT id FROM stripesim.sessions WHERE unpaid ORDER BY seq LIMIT 1000`,
 		func(tx pgx.Tx, id string) error {
+			// The knob is read after the session, so the money never comes as an earlier setting said.
+			if s.knobs.get().Sessions == "complete_unpaid" {
+				return nil
+			}
 			row, err := readRow[session](ctx, tx, `
 				UPDATE stripesim.sessions SET unpaid = false WHERE id = $1 AND unpaid RETURNING *`, id)
 			if err != nil {

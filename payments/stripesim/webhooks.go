@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stripe/stripe-go/v85/webhook"
@@ -137,8 +136,8 @@ func (s *Simulator) post(ctx context.Context, body []byte) error {
 // a secret. See https://docs.stripe.com/webhooks#verify-manually.
 func (s *Simulator) sign(now time.Time, body []byte) string {
 	header := fmt.Sprintf("t=%d", now.Unix())
-	for secret := range strings.SplitSeq(s.cfg.WebhookSecret, ",") {
-		header += ",v1=" + hex.EncodeToString(webhook.ComputeSignature(now, body, strings.TrimSpace(secret)))
+	for _, secret := range splitList(s.cfg.WebhookSecret) {
+		header += ",v1=" + hex.EncodeToString(webhook.ComputeSignature(now, body, secret))
 	}
 	return header
 }
