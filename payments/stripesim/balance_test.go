@@ -12,7 +12,9 @@ import (
 )
 
 // balance returns the balance transactions of all pages, the newest first, with their sources.
-func (f *fixture) balance(t testing.TB, params *stripe.BalanceTransactionListParams) (all []*stripe.BalanceTransaction) {
+func (f *fixture) balance(
+	t testing.TB, params *stripe.BalanceTransactionListParams,
+) (all []*stripe.BalanceTransaction) {
 	t.Helper()
 	params.AddExpand("data.source")
 	for b, err := range f.stripe.V1BalanceTransactions.List(t.Context(), params).All(t.Context()) {
@@ -44,17 +46,25 @@ func TestBalanceTransactions(t *testing.T) {
 	page := &stripe.BalanceTransactionListParams{}
 	page.Limit = stripe.Int64(1) // so that the list has four pages
 	all := f.balance(t, page)
-	if got, want := categories(all), []string{"refund_failure", "refund", "refund", "charge"}; !slices.Equal(got, want) {
+	want := []string{"refund_failure", "refund", "refund", "charge"}
+	if got := categories(all); !slices.Equal(got, want) {
 		t.Fatalf("the books have %q, want %q", got, want)
 	}
-	for i, want := range []struct{ amount, source int64 }{{500, 500}, {-500, 500}, {-1000, 1000}, {sessionTotal, sessionTotal}} {
+	for i, want := range []struct{ amount, source int64 }{
+		{500, 500},
+		{-500, 500},
+		{-1000, 1000},
+		{sessionTotal, sessionTotal},
+	} {
 		b := all[i]
 		if b.Amount != want.amount || b.Net != b.Amount || b.Currency != stripe.CurrencyEUR {
 			t.Errorf("the balance transaction %d is %+v, want the amount %d", i, b, want.amount)
 		}
 		switch {
-		case b.Source.Refund != nil && b.Source.Refund.Amount == want.source && b.Source.Refund.PaymentIntent.ID == intent:
-		case b.Source.Charge != nil && b.Source.Charge.Amount == want.source && b.Source.Charge.PaymentIntent.ID == intent &&
+		case b.Source.Refund != nil && b.Source.Refund.Amount == want.source &&
+			b.Source.Refund.PaymentIntent.ID == intent:
+		case b.Source.Charge != nil && b.Source.Charge.Amount == want.source &&
+			b.Source.Charge.PaymentIntent.ID == intent &&
 			b.Source.Charge.Metadata["deployment"] == "test":
 		default:
 			t.Errorf("the source of the balance transaction %d is %+v, want the amount %d", i, b.Source, want.source)
@@ -64,16 +74,18 @@ func TestBalanceTransactions(t *testing.T) {
 	if r.BalanceTransaction.ID != all[1].ID || r.FailureBalanceTransaction.ID != all[0].ID {
 		t.Errorf("the failed refund is %+v, want the balance transactions %s and %s", r, all[1].ID, all[0].ID)
 	}
-	testenv.Must(t, f.exec(t, `UPDATE stripesim.balance_transactions SET created_at = created_at - interval '1 hour' WHERE amount = -1000`))
-	now := time.Now()
+	testenv.Must(t, f.exec(t, `
+		UPDATE stripesim.balance_transactions SET created_at = created_at - interval '1 hour' WHERE amount = -1000`))
+	minuteAgo := time.Now().Add(-time.Minute).Unix()
 	for name, want := range map[string]struct {
-		params stripe.BalanceTransactionListParams
-		count  int
+		created stripe.RangeQueryParams
+		count   int
 	}{
-		"from": {stripe.BalanceTransactionListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: now.Add(-time.Minute).Unix()}}, 3},
-		"to":   {stripe.BalanceTransactionListParams{CreatedRange: &stripe.RangeQueryParams{LesserThan: now.Add(-time.Minute).Unix()}}, 1},
+		"from": {stripe.RangeQueryParams{GreaterThanOrEqual: minuteAgo}, 3},
+		"to":   {stripe.RangeQueryParams{LesserThan: minuteAgo}, 1},
 	} {
-		if got := f.balance(t, &want.params); len(got) != want.count {
+		got := f.balance(t, &stripe.BalanceTransactionListParams{CreatedRange: &want.created})
+		if len(got) != want.count {
 			t.Errorf("%s: the books have %q, want %d", name, categories(got), want.count)
 		}
 	}
@@ -116,7 +128,9 @@ func TestSessionList(t *testing.T) {
 	}{
 		{"all", stripe.CheckoutSessionListParams{}, []string{last.ID, paid.ID, first.ID}},
 		{"open", stripe.CheckoutSessionListParams{Status: stripe.String("open")}, []string{last.ID, first.ID}},
-		{"later", stripe.CheckoutSessionListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: time.Now().Add(time.Minute).Unix()}}, nil},
+		{"later", stripe.CheckoutSessionListParams{CreatedRange: &stripe.RangeQueryParams{
+			GreaterThanOrEqual: time.Now().Add(time.Minute).Unix(),
+		}}, nil},
 	} {
 		if got := list(&c.params); !slices.Equal(got, c.want) {
 			t.Errorf("%s: the list has %q, want %q", c.name, got, c.want)
@@ -126,7 +140,8 @@ func TestSessionList(t *testing.T) {
 	p.StartingAfter = stripe.String("cs_test_none")
 	p.Single = true
 	err := listError(t.Context(), f.stripe.V1CheckoutSessions.List(t.Context(), p))
-	expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeResourceMissing, "starting_after")
+	expectError(t, err, http.StatusBadRequest,
+		stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeResourceMissing, "starting_after")
 }
 
 // TestAccountsAndModes checks that a key sees only the objects of its account and its mode.
@@ -150,7 +165,8 @@ func TestAccountsAndModes(t *testing.T) {
 		missing := map[string]error{}
 		_, missing["retrieve a session"] = c.V1CheckoutSessions.Retrieve(ctx, open.ID, nil)
 		_, missing["expire a session"] = c.V1CheckoutSessions.Expire(ctx, open.ID, nil)
-		_, missing["create a refund"] = c.V1Refunds.Create(ctx, &stripe.RefundCreateParams{PaymentIntent: &paid.PaymentIntent.ID})
+		_, missing["create a refund"] = c.V1Refunds.Create(ctx,
+			&stripe.RefundCreateParams{PaymentIntent: &paid.PaymentIntent.ID})
 		for call, err := range missing {
 			if e, ok := err.(*stripe.Error); !ok || e.Code != stripe.ErrorCodeResourceMissing {
 				t.Errorf("another %s: %s: %v, want an object that is missing", name, call, err)
@@ -205,7 +221,8 @@ func TestEndpoint(t *testing.T) {
 	r := newReceiver(t)
 	f := newFixture(t, r.configure)
 	endpoints := func() (all []*stripe.WebhookEndpoint) {
-		for e, err := range f.stripe.V1WebhookEndpoints.List(t.Context(), &stripe.WebhookEndpointListParams{}).All(t.Context()) {
+		list := f.stripe.V1WebhookEndpoints.List(t.Context(), &stripe.WebhookEndpointListParams{})
+		for e, err := range list.All(t.Context()) {
 			testenv.Must(t, err)
 			all = append(all, e)
 		}

@@ -21,7 +21,8 @@ func TestCheckoutPage(t *testing.T) {
 	if res.StatusCode != http.StatusOK || res.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("the page answered %d %v", res.StatusCode, res.Header)
 	}
-	want := "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'self' https://shop.example"
+	want := "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'; " +
+		"form-action 'self' https://shop.example"
 	if policy := res.Header.Get("Content-Security-Policy"); policy != want {
 		t.Errorf("the policy is %q, want %q", policy, want)
 	}
@@ -37,8 +38,10 @@ func TestCheckoutPage(t *testing.T) {
 	if strings.Contains(page, "<script") || strings.Contains(page, "style=") || strings.Contains(page, "http-equiv") {
 		t.Errorf("the page has a script, an inline style or a refresh:\n%s", page)
 	}
-	for _, stylesheet := range regexp.MustCompile(`<link rel="stylesheet" href="([^"]+)"`).FindAllStringSubmatch(page, -1) {
-		if res, _ := f.send(t, http.MethodGet, stylesheet[1], "", ""); res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/css; charset=utf-8" {
+	stylesheets := regexp.MustCompile(`<link rel="stylesheet" href="([^"]+)"`)
+	for _, stylesheet := range stylesheets.FindAllStringSubmatch(page, -1) {
+		res, _ := f.send(t, http.MethodGet, stylesheet[1], "", "")
+		if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/css; charset=utf-8" {
 			t.Errorf("%s answered %d %v", stylesheet[1], res.StatusCode, res.Header)
 		}
 	}
@@ -48,8 +51,9 @@ func TestCheckoutLeadsBackToTheShop(t *testing.T) {
 	f := newFixture(t)
 	s := f.create(t)
 	res := f.submit(t, s.ID, "pay")
-	if want := "https://shop.example/orders/1?session=" + s.ID; res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != want {
-		t.Errorf("paying answered %d with the location %q, want 303 and %q", res.StatusCode, res.Header.Get("Location"), want)
+	want, location := "https://shop.example/orders/1?session="+s.ID, res.Header.Get("Location")
+	if res.StatusCode != http.StatusSeeOther || location != want {
+		t.Errorf("paying answered %d with the location %q, want 303 and %q", res.StatusCode, location, want)
 	}
 }
 
@@ -60,7 +64,9 @@ func TestCheckoutThatHasEnded(t *testing.T) {
 	testenv.Must(t, f.expire(t.Context(), expired.ID))
 	const misleading = "You did it. Either the payment is complete, or its time was over."
 	for id, want := range map[string]string{
-		paid.ID: "This payment is complete", expired.ID: "This checkout has expired. Nothing was charged.", "cs_test_none": "There is no checkout at this address",
+		paid.ID:        "This payment is complete",
+		expired.ID:     "This checkout has expired. Nothing was charged.",
+		"cs_test_none": "There is no checkout at this address",
 	} {
 		for _, form := range []string{"", "pay", "decline"} {
 			method, path := http.MethodPost, "/checkout/"+id+"/"+form
@@ -72,7 +78,8 @@ func TestCheckoutThatHasEnded(t *testing.T) {
 				want = misleading
 			}
 			_, page := f.send(t, method, path, "", "")
-			if !strings.Contains(page, want) || strings.Contains(page, "<button") || strings.Contains(page, "declined") {
+			if !strings.Contains(page, want) || strings.Contains(page, "<button") ||
+				strings.Contains(page, "declined") {
 				t.Errorf("%s %s: the page lacks %q, or has buttons:\n%s", method, path, want, page)
 			}
 		}
@@ -110,7 +117,8 @@ func TestCheckoutWithoutDatabase(t *testing.T) {
 	f.sim.Close()
 	for _, form := range []string{"pay", "decline", "bank"} {
 		res, page := f.send(t, http.MethodPost, "/checkout/"+s.ID+"/"+form, "", "")
-		if res.StatusCode != http.StatusInternalServerError || !strings.Contains(page, "The checkout is not available right now") || strings.Contains(page, "pool") {
+		if res.StatusCode != http.StatusInternalServerError ||
+			!strings.Contains(page, "The checkout is not available right now") || strings.Contains(page, "pool") {
 			t.Errorf("%s answered %d %s", form, res.StatusCode, page)
 		}
 	}

@@ -14,7 +14,8 @@ import (
 // eventTypes returns the types of the events about an object, the oldest first.
 func (f *fixture) eventTypes(t testing.TB, object string) []string {
 	t.Helper()
-	return f.strings(t, `SELECT type FROM stripesim.events WHERE body->'data'->'object'->>'id' = '`+object+`' ORDER BY seq`)
+	return f.strings(t, `
+		SELECT type FROM stripesim.events WHERE body->'data'->'object'->>'id' = '`+object+`' ORDER BY seq`)
 }
 
 // TestDisputes checks that a dispute moves its money in the books, and that its charge is not refundable meanwhile.
@@ -24,10 +25,13 @@ func TestDisputes(t *testing.T) {
 		disputed int64
 		events   []string
 	}{
-		"open": {[]string{"dispute", "charge"}, sessionTotal, []string{"charge.dispute.created", "charge.dispute.funds_withdrawn"}},
-		"won": {[]string{"dispute_reversal", "dispute", "charge"}, 0, []string{"charge.dispute.created", "charge.dispute.funds_withdrawn",
-			"charge.dispute.funds_reinstated", "charge.dispute.closed"}},
-		"lost": {[]string{"dispute", "charge"}, sessionTotal, []string{"charge.dispute.created", "charge.dispute.funds_withdrawn", "charge.dispute.closed"}},
+		"open": {[]string{"dispute", "charge"}, sessionTotal,
+			[]string{"charge.dispute.created", "charge.dispute.funds_withdrawn"}},
+		"won": {[]string{"dispute_reversal", "dispute", "charge"}, 0,
+			[]string{"charge.dispute.created", "charge.dispute.funds_withdrawn",
+				"charge.dispute.funds_reinstated", "charge.dispute.closed"}},
+		"lost": {[]string{"dispute", "charge"}, sessionTotal,
+			[]string{"charge.dispute.created", "charge.dispute.funds_withdrawn", "charge.dispute.closed"}},
 	} {
 		t.Run(state, func(t *testing.T) {
 			f := newFixture(t)
@@ -38,7 +42,8 @@ func TestDisputes(t *testing.T) {
 			if _, err := f.refund(t, intent, 100); err == nil {
 				t.Error("a disputed charge was refunded")
 			} else {
-				expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeChargeDisputed, "")
+				expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeInvalidRequest,
+					stripe.ErrorCodeChargeDisputed, "")
 			}
 			if state != "open" {
 				f.control(t, path, `{"state":"`+state+`"}`)
@@ -48,7 +53,8 @@ func TestDisputes(t *testing.T) {
 				t.Errorf("the books have %q of %+v, want %q", categories(all), all[0].Source, want.books)
 			}
 			for _, b := range all[:len(all)-1] {
-				if b.Source.Dispute == nil || b.Source.Dispute.Amount != sessionTotal || b.Source.Dispute.PaymentIntent.ID != intent {
+				if b.Source.Dispute == nil || b.Source.Dispute.Amount != sessionTotal ||
+					b.Source.Dispute.PaymentIntent.ID != intent {
 					t.Errorf("the source of the dispute is %+v", b.Source)
 				}
 			}
@@ -62,7 +68,8 @@ func TestDisputes(t *testing.T) {
 				t.Errorf("refunding after the dispute is %s: %v", state, err)
 			}
 			for _, body := range []string{`{"state":"open"}`, `{"state":"won"}`, `{"state":"lost"}`} {
-				if res, _ := f.send(t, http.MethodPost, path, "application/json", body); state != "open" && res.StatusCode != http.StatusNotFound {
+				res, _ := f.send(t, http.MethodPost, path, "application/json", body)
+				if state != "open" && res.StatusCode != http.StatusNotFound {
 					t.Errorf("a second dispute %s answered %d, want 404", body, res.StatusCode)
 				}
 			}
@@ -77,13 +84,16 @@ func TestRefundsByHand(t *testing.T) {
 	path := "/sim/payments/" + paid.PaymentIntent.ID + "/refunds"
 	part := f.control(t, path, `{"amount_cents":1000}`)
 	rest := f.control(t, path, `{}`)
-	if part["amount"] != 1000.0 || rest["amount"] != float64(sessionTotal-1000) || len(part["metadata"].(map[string]any)) != 0 {
+	if part["amount"] != 1000.0 || rest["amount"] != float64(sessionTotal-1000) ||
+		len(part["metadata"].(map[string]any)) != 0 {
 		t.Errorf("the refunds are %v and %v", part, rest)
 	}
-	if res, text := f.send(t, http.MethodPost, path, "application/json", `{}`); res.StatusCode != http.StatusBadRequest {
+	res, text := f.send(t, http.MethodPost, path, "application/json", `{}`)
+	if res.StatusCode != http.StatusBadRequest {
 		t.Errorf("a refund of nothing answered %d %s, want 400", res.StatusCode, text)
 	}
-	if res, _ := f.send(t, http.MethodPost, "/sim/payments/pi_none/refunds", "application/json", `{}`); res.StatusCode != http.StatusNotFound {
+	res, _ = f.send(t, http.MethodPost, "/sim/payments/pi_none/refunds", "application/json", `{}`)
+	if res.StatusCode != http.StatusNotFound {
 		t.Errorf("a refund of an unknown payment answered %d, want 404", res.StatusCode)
 	}
 	if p := f.ledger(t)[paid.ID]; p.RefundedCents != sessionTotal {
@@ -97,7 +107,8 @@ func TestRefundsByHand(t *testing.T) {
 	if got := categories(f.balance(t, &stripe.BalanceTransactionListParams{})); !slices.Equal(got, want) {
 		t.Errorf("the books have %q, want %q", got, want)
 	}
-	if res, _ := f.send(t, http.MethodPost, "/sim/refunds/"+part["id"].(string)+"/fail", "", ""); res.StatusCode != http.StatusNotFound {
+	res, _ = f.send(t, http.MethodPost, "/sim/refunds/"+part["id"].(string)+"/fail", "", "")
+	if res.StatusCode != http.StatusNotFound {
 		t.Errorf("a second failure answered %d, want 404", res.StatusCode)
 	}
 	events := f.eventTypes(t, part["id"].(string))
@@ -162,8 +173,10 @@ func TestCompleteAndUnpaid(t *testing.T) {
 	s := f.paid(t)
 	testenv.Must(t, f.sim.captureUnpaid(t.Context()))
 	s = f.retrieve(t, s.ID)
-	if s.Status != stripe.CheckoutSessionStatusComplete || s.PaymentStatus != stripe.CheckoutSessionPaymentStatusUnpaid || s.PaymentIntent == nil {
-		t.Errorf("the session is %s, %s, %v; want it complete and unpaid, with a payment intent", s.Status, s.PaymentStatus, s.PaymentIntent)
+	if s.Status != stripe.CheckoutSessionStatusComplete ||
+		s.PaymentStatus != stripe.CheckoutSessionPaymentStatusUnpaid || s.PaymentIntent == nil {
+		t.Errorf("the session is %s, %s, %v; want it complete and unpaid, with a payment intent",
+			s.Status, s.PaymentStatus, s.PaymentIntent)
 	}
 	if p := f.ledger(t)[s.ID]; p.CapturedCents != 0 {
 		t.Errorf("the ledger has %+v, want nothing captured", p)

@@ -13,10 +13,13 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// expiry is when the sessions of [fixture.createWithKey] expire: equal in each call, because a key belongs to one request.
+// expiry is when the sessions of [fixture.createWithKey] expire: equal in each call, because a key belongs to one
+// request.
 var expiry = time.Now().Add(2 * time.Hour).Unix()
 
-func (f *fixture) createWithKey(t testing.TB, key string, change func(*stripe.CheckoutSessionCreateParams)) (*stripe.CheckoutSession, error) {
+func (f *fixture) createWithKey(
+	t testing.TB, key string, change func(*stripe.CheckoutSessionCreateParams),
+) (*stripe.CheckoutSession, error) {
 	t.Helper()
 	p := sessionParams()
 	p.ExpiresAt = stripe.Int64(expiry)
@@ -59,7 +62,9 @@ func TestSameKeyOfOtherRequest(t *testing.T) {
 	f := newFixture(t)
 	s, err := f.createWithKey(t, "key", unchanged)
 	testenv.Must(t, err)
-	_, err = f.createWithKey(t, "key", func(p *stripe.CheckoutSessionCreateParams) { p.ClientReferenceID = stripe.String("2") })
+	_, err = f.createWithKey(t, "key", func(p *stripe.CheckoutSessionCreateParams) {
+		p.ClientReferenceID = stripe.String("2")
+	})
 	expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeIdempotency, "", "")
 
 	expire := &stripe.CheckoutSessionExpireParams{}
@@ -75,13 +80,15 @@ func TestSameKeyOfOtherRequest(t *testing.T) {
 func TestReplayAfterTheLimitsOfExpiresAt(t *testing.T) {
 	f := newFixture(t)
 	form := url.Values{
-		"mode": {"payment"}, "success_url": {"https://shop.example/"}, "line_items[0][quantity]": {"1"}, "expires_at": {"1000"},
+		"mode": {"payment"}, "success_url": {"https://shop.example/"}, "line_items[0][quantity]": {"1"},
+		"expires_at": {"1000"},
 		"line_items[0][price_data][product_data][name]": {"Chair"}, "line_items[0][price_data][currency]": {"eur"},
 		"line_items[0][price_data][unit_amount]": {"1000"},
 	}
 	parsed, err := parseForm(form.Encode())
 	testenv.Must(t, err)
-	_, err = f.sim.db.Exec(t.Context(), `INSERT INTO stripesim.idempotency_keys (key, request, status, body) VALUES ($1, $2, 200, '{}')`,
+	_, err = f.sim.db.Exec(t.Context(), `
+		INSERT INTO stripesim.idempotency_keys (key, request, status, body) VALUES ($1, $2, 200, '{}')`,
 		"key", "POST /v1/checkout/sessions?"+parsed.canonical())
 	testenv.Must(t, err)
 	res, body := f.call(t, http.MethodPost, "/v1/checkout/sessions", form, "Idempotency-Key", "key")
@@ -94,7 +101,8 @@ func TestReplayAfterTheLimitsOfExpiresAt(t *testing.T) {
 func TestRejectedRequestsAreNotStored(t *testing.T) {
 	f := newFixture(t)
 	_, err := f.createWithKey(t, "invalid", func(p *stripe.CheckoutSessionCreateParams) { p.Mode = nil })
-	expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeParameterMissing, "mode")
+	expectError(t, err, http.StatusBadRequest,
+		stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeParameterMissing, "mode")
 	_, err = f.createWithKey(t, "invalid", unchanged)
 	testenv.Must(t, err)
 
@@ -117,7 +125,9 @@ func TestRejectionsByStateAreStored(t *testing.T) {
 	f := newFixture(t)
 	s := f.paid(t)
 	send := func() error {
-		p := &stripe.RefundCreateParams{PaymentIntent: stripe.String(s.PaymentIntent.ID), Amount: stripe.Int64(sessionTotal)}
+		p := &stripe.RefundCreateParams{
+			PaymentIntent: stripe.String(s.PaymentIntent.ID), Amount: stripe.Int64(sessionTotal),
+		}
 		p.SetIdempotencyKey("refund")
 		_, err := f.stripe.V1Refunds.Create(t.Context(), p)
 		return err
@@ -125,10 +135,14 @@ func TestRejectionsByStateAreStored(t *testing.T) {
 	f.set(t, func(k *Knobs) { k.Refunds = "pending" })
 	_, err := f.refund(t, s.PaymentIntent.ID, sessionTotal)
 	testenv.Must(t, err)
-	expectError(t, send(), http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeChargeAlreadyRefunded, "")
+	expectError(t, send(), http.StatusBadRequest, stripe.ErrorTypeInvalidRequest,
+		stripe.ErrorCodeChargeAlreadyRefunded, "")
 	f.set(t, func(k *Knobs) { k.Refunds = "fail" }) // the first refund leaves its amount again
-	testenv.Eventually(t, "a failed refund", func() bool { return f.count(t, `SELECT count(*) FROM stripesim.refunds WHERE status = 'failed'`) == 1 })
-	expectError(t, send(), http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeChargeAlreadyRefunded, "")
+	testenv.Eventually(t, "a failed refund", func() bool {
+		return f.count(t, `SELECT count(*) FROM stripesim.refunds WHERE status = 'failed'`) == 1
+	})
+	expectError(t, send(), http.StatusBadRequest, stripe.ErrorTypeInvalidRequest,
+		stripe.ErrorCodeChargeAlreadyRefunded, "")
 	if n := f.count(t, `SELECT count(*) FROM stripesim.refunds`); n != 1 {
 		t.Errorf("there are %d refunds, want 1", n)
 	}
@@ -179,7 +193,8 @@ func TestConcurrentCreatesWithOneKey(t *testing.T) {
 	}
 	for i := range requests {
 		if errs[i] != nil {
-			expectError(t, errs[i], http.StatusConflict, stripe.ErrorTypeIdempotency, stripe.ErrorCodeIdempotencyKeyInUse, "")
+			expectError(t, errs[i], http.StatusConflict, stripe.ErrorTypeIdempotency,
+				stripe.ErrorCodeIdempotencyKeyInUse, "")
 		} else if _, ok := ledger[ids[i]]; !ok {
 			t.Errorf("request %d got the session %s, which the ledger does not have", i, ids[i])
 		}
@@ -206,7 +221,8 @@ func TestKeysAreForgottenAfterADay(t *testing.T) {
 	first, err := f.createWithKey(t, "key", unchanged)
 	testenv.Must(t, err)
 	age := func(hours int) {
-		_, err := f.sim.db.Exec(t.Context(), `UPDATE stripesim.idempotency_keys SET created_at = now() - $1 * interval '1 hour'`, hours)
+		_, err := f.sim.db.Exec(t.Context(), `
+			UPDATE stripesim.idempotency_keys SET created_at = now() - $1 * interval '1 hour'`, hours)
 		testenv.Must(t, err)
 		testenv.Must(t, f.sim.deleteOldKeys(t.Context()))
 	}

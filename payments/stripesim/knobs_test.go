@@ -156,7 +156,9 @@ func TestHungRequestsEndWithTheSimulator(t *testing.T) {
 
 func TestAPIKey(t *testing.T) {
 	f := newFixture(t)
-	for _, authorization := range []string{"", "Bearer", "Bearer sk_test_other", "Basic " + testKey, "Bearer " + testKey + "x"} {
+	for _, authorization := range []string{
+		"", "Bearer", "Bearer sk_test_other", "Basic " + testKey, "Bearer " + testKey + "x",
+	} {
 		res, body := f.call(t, http.MethodGet, "/v1/refunds", nil, "Authorization", authorization)
 		expectBody(t, res, body, http.StatusUnauthorized, "invalid_request_error", "", "")
 	}
@@ -169,7 +171,9 @@ func TestAPIKey(t *testing.T) {
 
 func TestUnknownPath(t *testing.T) {
 	f := newFixture(t)
-	for _, request := range [][2]string{{"GET", "/v1/charges"}, {"DELETE", "/v1/refunds"}, {"PUT", "/v1/checkout/sessions"}} {
+	for _, request := range [][2]string{
+		{"GET", "/v1/charges"}, {"DELETE", "/v1/refunds"}, {"PUT", "/v1/checkout/sessions"},
+	} {
 		res, body := f.call(t, request[0], request[1], nil)
 		expectBody(t, res, body, http.StatusNotFound, "invalid_request_error", "", "")
 	}
@@ -194,7 +198,10 @@ func TestControlOfKnobs(t *testing.T) {
 		testenv.Must(t, json.Unmarshal([]byte(body), &k))
 		return k
 	}
-	want := Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: testKey, Account: "acct_simulated", Events: "*", Locks: "wait"}
+	want := Knobs{
+		API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: testKey, Account: "acct_simulated",
+		Events: "*", Locks: "wait",
+	}
 	f.set(t, func(k *Knobs) { k.Events = "" })
 	if got := get(); got != want || f.sim.Knobs() != want {
 		t.Errorf("the knobs are %+v, want %+v", got, want)
@@ -205,9 +212,11 @@ func TestControlOfKnobs(t *testing.T) {
 		t.Errorf("PUT answered %d %s, and the knobs are %+v, want %+v", res.StatusCode, body, get(), want)
 	}
 	for _, body := range []string{
-		`{"api":"broken"}`, `{"sessions":""}`, `{"refunds":"no"}`, `{"webhooks":"off"}`, `{"key":""}`, `{"rate":-1}`, `{"locks":"no"}`, `{"apis":"up"}`, `{"api":1}`, `[]`, ``,
+		`{"api":"broken"}`, `{"sessions":""}`, `{"refunds":"no"}`, `{"webhooks":"off"}`, `{"key":""}`, `{"rate":-1}`,
+		`{"locks":"no"}`, `{"apis":"up"}`, `{"api":1}`, `[]`, ``,
 	} {
-		if res, text := f.send(t, http.MethodPut, "/sim/knobs", "application/json", body); res.StatusCode != http.StatusBadRequest || !strings.Contains(text, `"error"`) {
+		res, text := f.send(t, http.MethodPut, "/sim/knobs", "application/json", body)
+		if res.StatusCode != http.StatusBadRequest || !strings.Contains(text, `"error"`) {
 			t.Errorf("PUT %s answered %d %s, want 400", body, res.StatusCode, text)
 		}
 	}
@@ -223,7 +232,9 @@ func TestControlOfAmount(t *testing.T) {
 		res, _ := f.send(t, http.MethodPost, "/sim/sessions/"+id+"/amount", "application/json", body)
 		return res.StatusCode
 	}
-	for _, body := range []string{`{"amount_cents":0}`, `{"amount_cents":-1}`, `{"amount_cents":100000000}`, `{}`, `{"amount":1}`} {
+	for _, body := range []string{
+		`{"amount_cents":0}`, `{"amount_cents":-1}`, `{"amount_cents":100000000}`, `{}`, `{"amount":1}`,
+	} {
 		if status := set(s.ID, body); status != http.StatusBadRequest {
 			t.Errorf("%s answered %d, want 400", body, status)
 		}
@@ -248,7 +259,8 @@ func TestRequestsFromOtherSites(t *testing.T) {
 	f := newFixture(t)
 	s := f.create(t)
 	for _, path := range []string{"/checkout/" + s.ID + "/pay", "/sim/sessions/" + s.ID + "/amount"} {
-		if res, _ := f.call(t, http.MethodPost, path, url.Values{}, "Sec-Fetch-Site", "cross-site"); res.StatusCode != http.StatusForbidden {
+		res, _ := f.call(t, http.MethodPost, path, url.Values{}, "Sec-Fetch-Site", "cross-site")
+		if res.StatusCode != http.StatusForbidden {
 			t.Errorf("POST %s answered %d, want 403", path, res.StatusCode)
 		}
 	}
@@ -286,7 +298,8 @@ func TestOpenCreatesTheDatabaseOnce(t *testing.T) {
 
 func TestOpenWithWrongURL(t *testing.T) {
 	for _, address := range []string{"postgres://:secret@%zz", "postgres://127.0.0.1:1/x"} {
-		if _, err := Open(t.Context(), Config{DatabaseURL: address, Key: testKey}); err == nil || strings.Contains(err.Error(), "secret") {
+		_, err := Open(t.Context(), Config{DatabaseURL: address, Key: testKey})
+		if err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("Open(%s) returned %v, want an error without the password", address, err)
 		}
 	}

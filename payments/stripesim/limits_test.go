@@ -41,7 +41,8 @@ func TestRates(t *testing.T) {
 	} {
 		now = now.Add(step.wait)
 		if n, last := took(step.operation, k, 100); n != step.took || last != step.last {
-			t.Errorf("after %s, %d calls of %s were taken, the last one: %q; want %d, %q", step.wait, n, step.operation, last, step.took, step.last)
+			t.Errorf("after %s, %d calls of %s were taken, the last one: %q; want %d, %q",
+				step.wait, n, step.operation, last, step.took, step.last)
 		}
 	}
 	if n, _ := took("a", Knobs{}, 100); n != 100 {
@@ -79,7 +80,8 @@ func TestLockTimeout(t *testing.T) {
 	testenv.Must(t, err)
 	_, err = tx.Exec(t.Context(), `SELECT FROM stripesim.sessions FOR UPDATE`)
 	testenv.Must(t, err)
-	expectError(t, f.expire(t.Context(), s.ID), http.StatusTooManyRequests, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeLockTimeout, "")
+	expectError(t, f.expire(t.Context(), s.ID), http.StatusTooManyRequests, stripe.ErrorTypeInvalidRequest,
+		stripe.ErrorCodeLockTimeout, "")
 	f.retrieve(t, s.ID) // reading needs no lock
 	testenv.Must(t, tx.Rollback(t.Context()))
 	testenv.Must(t, f.expire(t.Context(), s.ID))
@@ -144,7 +146,8 @@ func TestEmptyAnswers(t *testing.T) {
 		t.Errorf("there are %d sessions, want 1", n)
 	}
 	_, err = f.stripe.V1CheckoutSessions.Retrieve(t.Context(), "cs_test_none", nil)
-	expectError(t, err, http.StatusNotFound, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeResourceMissing, "session")
+	expectError(t, err, http.StatusNotFound,
+		stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeResourceMissing, "session")
 }
 
 // TestCalls checks the numbers of calls.

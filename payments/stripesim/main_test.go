@@ -24,7 +24,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testenv.Main(m, func(ctx context.Context, db *sql.DB) ([]string, error) { // so that a fixture need not make the tables
+	// So that a fixture need not make the tables.
+	testenv.Main(m, func(ctx context.Context, db *sql.DB) ([]string, error) {
 		_, err := db.ExecContext(ctx, schema)
 		return nil, err
 	})
@@ -46,7 +47,8 @@ type fixture struct {
 func newFixture(t testing.TB, changes ...func(*Config)) *fixture {
 	t.Helper()
 	soon := func(c *Config) {
-		c.WebhookRetry, c.WebhookTries, c.LateDelay, c.RefundFails = 10*time.Millisecond, 5, 300*time.Millisecond, 10*time.Millisecond
+		c.WebhookRetry, c.WebhookTries = 10*time.Millisecond, 5
+		c.LateDelay, c.RefundFails = 300*time.Millisecond, 10*time.Millisecond
 	}
 	f := newStoppedFixture(t, append([]func(*Config){soon}, changes...)...)
 	run(t, f.sim)
@@ -118,7 +120,9 @@ func sessionParams() *stripe.CheckoutSessionCreateParams {
 		AdaptivePricing:    &stripe.CheckoutSessionCreateAdaptivePricingParams{Enabled: stripe.Bool(false)},
 	}
 	p.AddMetadata("order_id", "1")
-	p.PaymentIntentData = &stripe.CheckoutSessionCreatePaymentIntentDataParams{Metadata: map[string]string{"deployment": "test"}}
+	p.PaymentIntentData = &stripe.CheckoutSessionCreatePaymentIntentDataParams{
+		Metadata: map[string]string{"deployment": "test"},
+	}
 	return p
 }
 
@@ -167,7 +171,8 @@ func (f *fixture) expire(ctx context.Context, id string) error {
 func (f *fixture) refund(t testing.TB, paymentIntent string, amount int64) (*stripe.Refund, error) {
 	t.Helper()
 	return f.stripe.V1Refunds.Create(t.Context(), &stripe.RefundCreateParams{
-		PaymentIntent: stripe.String(paymentIntent), Amount: stripe.Int64(amount), Metadata: map[string]string{"attempt": "1"},
+		PaymentIntent: stripe.String(paymentIntent), Amount: stripe.Int64(amount),
+		Metadata: map[string]string{"attempt": "1"},
 	})
 }
 
@@ -244,15 +249,19 @@ func (f *fixture) ledger(t testing.TB) map[string]Payment {
 }
 
 // expectError checks an error of stripe-go.
-func expectError(t testing.TB, err error, status int, errorType stripe.ErrorType, code stripe.ErrorCode, param string) {
+func expectError(
+	t testing.TB, err error, status int, errorType stripe.ErrorType, code stripe.ErrorCode, param string,
+) {
 	t.Helper()
 	e, ok := errors.AsType[*stripe.Error](err)
 	if !ok {
 		t.Errorf("the error is %v, want an error of the API", err)
 		return
 	}
-	if e.HTTPStatusCode != status || e.Type != errorType || e.Code != code || e.Param != param || e.Msg == "" || e.RequestID == "" {
-		t.Errorf("the error is %v, want status %d, type %q, code %q, param %q, a message and a request id", e, status, errorType, code, param)
+	if e.HTTPStatusCode != status || e.Type != errorType || e.Code != code || e.Param != param || e.Msg == "" ||
+		e.RequestID == "" {
+		t.Errorf("the error is %v, want status %d, type %q, code %q, param %q, a message and a request id",
+			e, status, errorType, code, param)
 	}
 }
 
@@ -334,7 +343,8 @@ func expectBody(t testing.TB, res response, body string, status int, errorType, 
 		t.Errorf("the body is %q: %v", body, err)
 	}
 	e := got.Error
-	if res.StatusCode != status || e.Type != errorType || e.Code != code || e.Param != param || e.Message == "" || res.Header.Get("Request-Id") == "" {
+	if res.StatusCode != status || e.Type != errorType || e.Code != code || e.Param != param || e.Message == "" ||
+		res.Header.Get("Request-Id") == "" {
 		t.Errorf("answered %d %s, want status %d, type %q, code %q, param %q, a message and a request id",
 			res.StatusCode, body, status, errorType, code, param)
 	}

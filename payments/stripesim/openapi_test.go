@@ -72,11 +72,12 @@ func sendAll(ctx context.Context, c *stripe.Client, session, intent string) map[
 	}
 	sessions.Limit = stripe.Int64(100)
 	sessions.Single = true
+	endpoints := &stripe.WebhookEndpointListParams{}
 	_, account := c.V1Accounts.Retrieve(ctx, nil)
 	return map[string]error{
 		"list balance transactions": listError(ctx, c.V1BalanceTransactions.List(ctx, movements)),
 		"list sessions":             listError(ctx, c.V1CheckoutSessions.List(ctx, sessions)),
-		"list webhook endpoints":    listError(ctx, c.V1WebhookEndpoints.List(ctx, &stripe.WebhookEndpointListParams{})),
+		"list webhook endpoints":    listError(ctx, c.V1WebhookEndpoints.List(ctx, endpoints)),
 		"list refunds":              listError(ctx, c.V1Refunds.List(ctx, refunds)),
 		"retrieve the account":      account,
 		"create a session":          create,
@@ -99,8 +100,8 @@ func listError[T any](ctx context.Context, list *stripe.V1List[T]) error {
 func TestAnswersFollowStripesDocument(t *testing.T) {
 	testenv.Slow(t, "reads Stripe's OpenAPI document")
 	f := newFixture(t, newReceiver(t).configure)
-	document := filepath.Join(strings.TrimSpace(goTool(t, "list", "-m", "-modfile=tools.mod", "-f", "{{.Dir}}", mockModule)),
-		"embedded", "openapi", "spec3.json")
+	module := strings.TrimSpace(goTool(t, "list", "-m", "-modfile=tools.mod", "-f", "{{.Dir}}", mockModule))
+	document := filepath.Join(module, "embedded", "openapi", "spec3.json")
 	text, err := os.ReadFile(document)
 	testenv.Must(t, err)
 	api, err := openapi3.NewLoader().LoadFromData(text)
@@ -181,7 +182,8 @@ func startMock(t *testing.T) string {
 	t.Helper()
 	path := strings.TrimSpace(goTool(t, "tool", "-modfile=tools.mod", "-n", "stripe-mock"))
 	ctx, stop := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, path, "-http-addr", "127.0.0.1:0", "-https-addr", "127.0.0.1:0", "-strict-version-check=false")
+	cmd := exec.CommandContext(ctx, path,
+		"-http-addr", "127.0.0.1:0", "-https-addr", "127.0.0.1:0", "-strict-version-check=false")
 	out, err := cmd.StdoutPipe()
 	testenv.Must(t, err)
 	testenv.Must(t, cmd.Start())

@@ -38,20 +38,22 @@ func TestRefunds(t *testing.T) {
 	first, err := f.refund(t, intent, 1000)
 	testenv.Must(t, err)
 	for _, r := range []*stripe.Refund{first, f.retrieveRefund(t, first.ID)} {
-		if r.ID != first.ID || r.ID[:3] != "re_" || r.Object != "refund" || r.Amount != 1000 || r.Currency != stripe.CurrencyEUR ||
-			r.Status != stripe.RefundStatusSucceeded || r.PaymentIntent.ID != intent || r.Metadata["attempt"] != "1" || r.Charge == nil {
+		if r.ID != first.ID || r.ID[:3] != "re_" || r.Object != "refund" || r.Amount != 1000 ||
+			r.Currency != stripe.CurrencyEUR || r.Status != stripe.RefundStatusSucceeded ||
+			r.PaymentIntent.ID != intent || r.Metadata["attempt"] != "1" || r.Charge == nil {
 			t.Errorf("the refund is %+v", r)
 		}
 	}
 	_, err = f.refund(t, intent, sessionTotal-1000+1)
 	expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, "", "amount")
-	rest, err := f.stripe.V1Refunds.Create(t.Context(), &stripe.RefundCreateParams{PaymentIntent: stripe.String(intent)})
+	rest, err := f.stripe.V1Refunds.Create(t.Context(), &stripe.RefundCreateParams{PaymentIntent: &intent})
 	testenv.Must(t, err)
 	if rest.Amount != sessionTotal-1000 {
 		t.Errorf("a refund without an amount has the amount %d, want the rest, %d", rest.Amount, sessionTotal-1000)
 	}
 	_, err = f.refund(t, intent, 1)
-	expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeChargeAlreadyRefunded, "")
+	expectError(t, err, http.StatusBadRequest,
+		stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeChargeAlreadyRefunded, "")
 	for _, p := range f.ledger(t) {
 		if p.CapturedCents != sessionTotal || p.RefundedCents != sessionTotal || p.PaymentStatus != "paid" {
 			t.Errorf("the ledger has %+v", p)
@@ -86,7 +88,8 @@ func TestConcurrentRefundsStayBelowCaptured(t *testing.T) {
 	for range 10 {
 		senders.Go(func() {
 			if _, err := f.refund(t, intent, sessionTotal/3); err != nil {
-				expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeChargeAlreadyRefunded, "")
+				expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeInvalidRequest,
+					stripe.ErrorCodeChargeAlreadyRefunded, "")
 			}
 		})
 	}
@@ -146,14 +149,17 @@ func TestRefundStaysPendingUntilKnobChanges(t *testing.T) {
 		t.Errorf("the refund is %v, want it pending", got)
 	}
 	_, err = f.refund(t, intent, 1)
-	expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeChargeAlreadyRefunded, "")
+	expectError(t, err, http.StatusBadRequest,
+		stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeChargeAlreadyRefunded, "")
 	for _, p := range f.ledger(t) {
 		if p.RefundedCents != 0 {
 			t.Errorf("the ledger counts a pending refund: %+v", p)
 		}
 	}
 	f.set(t, func(k *Knobs) { k.Refunds = "succeed" })
-	f.awaitRefundEvents(t, r, pending.ID, map[string]string{"refund.created": "pending", "refund.updated": "succeeded"})
+	f.awaitRefundEvents(t, r, pending.ID, map[string]string{
+		"refund.created": "pending", "refund.updated": "succeeded",
+	})
 	for _, p := range f.ledger(t) {
 		if p.RefundedCents != sessionTotal {
 			t.Errorf("the ledger has %+v", p)

@@ -50,8 +50,9 @@ func TestSessionParameters(t *testing.T) {
 	at := func(d time.Duration) string { return fmt.Sprint(time.Now().Add(d).Unix()) }
 	long := func(n int) string { return fmt.Sprintf("%0*d", n, 0) }
 	const (
-		price    = "line_items[0][price_data]"
-		quantity = "line_items[0][quantity]"
+		price      = "line_items[0][price_data]"
+		unitAmount = price + "[unit_amount]"
+		quantity   = "line_items[0][quantity]"
 	)
 	for name, tc := range map[string]struct {
 		param, value string // "" removes the parameter
@@ -70,11 +71,11 @@ func TestSessionParameters(t *testing.T) {
 		"no currency":               {param: price + "[currency]", code: "parameter_missing"},
 		"unknown currency":          {param: price + "[currency]", value: "xxx"},
 		"upper-case currency":       {param: price + "[currency]", value: "EUR"},
-		"no unit_amount":            {param: price + "[unit_amount]", code: "parameter_missing"},
-		"negative unit_amount":      {param: price + "[unit_amount]", value: "-1", code: "parameter_invalid_integer"},
-		"decimal unit_amount":       {param: price + "[unit_amount]", value: "1.5", code: "parameter_invalid_integer"},
-		"too small":                 {param: price + "[unit_amount]", value: "49", code: "amount_too_small", wantParam: "-"},
-		"smallest":                  {param: price + "[unit_amount]", value: "50", ok: true},
+		"no unit_amount":            {param: unitAmount, code: "parameter_missing"},
+		"negative unit_amount":      {param: unitAmount, value: "-1", code: "parameter_invalid_integer"},
+		"decimal unit_amount":       {param: unitAmount, value: "1.5", code: "parameter_invalid_integer"},
+		"too small":                 {param: unitAmount, value: "49", code: "amount_too_small", wantParam: "-"},
+		"smallest":                  {param: unitAmount, value: "50", ok: true},
 		"no quantity":               {param: quantity, code: "parameter_missing"},
 		"quantity 0":                {param: quantity, value: "0", code: "parameter_invalid_integer"},
 		"total too large":           {param: quantity, value: "999999", code: "amount_too_large", wantParam: "-"},
@@ -103,7 +104,7 @@ func TestSessionParameters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			form := url.Values{
 				"mode": {"payment"}, "success_url": {"https://shop.example/"}, "cancel_url": {"https://shop.example/"},
-				price + "[product_data][name]": {"Chair"}, price + "[currency]": {"eur"}, price + "[unit_amount]": {"1000"},
+				price + "[product_data][name]": {"Chair"}, price + "[currency]": {"eur"}, unitAmount: {"1000"},
 				quantity: {"1"}, "expires_at": {at(time.Hour)}, "client_reference_id": {"1"},
 			}
 			form.Del(tc.param)
@@ -171,7 +172,8 @@ func TestSessionIsExpiredOnce(t *testing.T) {
 	expired, err := f.stripe.V1CheckoutSessions.Expire(t.Context(), s.ID, nil)
 	testenv.Must(t, err)
 	for _, got := range []*stripe.CheckoutSession{expired, f.retrieve(t, s.ID)} {
-		if got.Status != stripe.CheckoutSessionStatusExpired || got.PaymentStatus != stripe.CheckoutSessionPaymentStatusUnpaid ||
+		if got.Status != stripe.CheckoutSessionStatusExpired ||
+			got.PaymentStatus != stripe.CheckoutSessionPaymentStatusUnpaid ||
 			got.URL != "" || got.PaymentIntent != nil {
 			t.Errorf("the session is %+v, want it expired and unpaid, without an address", got)
 		}
@@ -185,7 +187,8 @@ func TestSessionIsExpiredOnce(t *testing.T) {
 func TestPaidSessionIsNotExpired(t *testing.T) {
 	f := newFixture(t)
 	s := f.paid(t)
-	if s.Status != stripe.CheckoutSessionStatusComplete || s.PaymentStatus != stripe.CheckoutSessionPaymentStatusPaid ||
+	if s.Status != stripe.CheckoutSessionStatusComplete ||
+		s.PaymentStatus != stripe.CheckoutSessionPaymentStatusPaid ||
 		s.PaymentIntent == nil || s.PaymentIntent.ID[:3] != "pi_" || s.URL != "" {
 		t.Errorf("the session is %+v, want it complete and paid, with a payment intent", s)
 	}
@@ -204,14 +207,17 @@ func TestPaidSessionIsNotExpired(t *testing.T) {
 func TestUnknownSession(t *testing.T) {
 	f := newFixture(t)
 	_, err := f.stripe.V1CheckoutSessions.Retrieve(t.Context(), "cs_test_none", nil)
-	expectError(t, err, http.StatusNotFound, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeResourceMissing, "session")
-	expectError(t, f.expire(t.Context(), "cs_test_none"), http.StatusNotFound, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeResourceMissing, "session")
+	for _, err := range []error{err, f.expire(t.Context(), "cs_test_none")} {
+		expectError(t, err, http.StatusNotFound,
+			stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeResourceMissing, "session")
+	}
 }
 
 // makeOverdue moves the time at which a session expires into the past.
 func (f *fixture) makeOverdue(t testing.TB, id string) {
 	t.Helper()
-	_, err := f.sim.db.Exec(t.Context(), `UPDATE stripesim.sessions SET expires_at = now() - interval '1 second' WHERE id = $1`, id)
+	_, err := f.sim.db.Exec(t.Context(), `
+		UPDATE stripesim.sessions SET expires_at = now() - interval '1 second' WHERE id = $1`, id)
 	testenv.Must(t, err)
 }
 
@@ -220,7 +226,8 @@ func TestOverdueSessionExpiresByItself(t *testing.T) {
 	f := newFixture(t, r.configure)
 	s := f.create(t)
 	f.makeOverdue(t, s.ID)
-	if e := r.await(t, 1)[0]; e.Type != "checkout.session.expired" || e.Data.Object["id"] != s.ID || e.Request.ID != "" {
+	e := r.await(t, 1)[0]
+	if e.Type != "checkout.session.expired" || e.Data.Object["id"] != s.ID || e.Request.ID != "" {
 		t.Errorf("the event is %+v", e)
 	}
 }
@@ -239,7 +246,8 @@ func TestOverdueSessionIsNotPaid(t *testing.T) {
 	if got := f.retrieve(t, s.ID); got.Status != stripe.CheckoutSessionStatusExpired {
 		t.Errorf("the session is %s, want expired", got.Status)
 	}
-	if _, page := f.send(t, http.MethodGet, "/checkout/"+s.ID, "", ""); !strings.Contains(page, "This checkout has expired") {
+	_, page := f.send(t, http.MethodGet, "/checkout/"+s.ID, "", "")
+	if !strings.Contains(page, "This checkout has expired") {
 		t.Errorf("the page is %s", page)
 	}
 	if events := f.eventTypes(t, s.ID); !slices.Equal(events, []string{"checkout.session.expired"}) {
@@ -255,7 +263,8 @@ func TestCloseMeetsPay(t *testing.T) {
 	_, err := f.sim.db.Exec(t.Context(), `
 		INSERT INTO stripesim.sessions (id, amount_total, currency, item, metadata, payment_metadata,
 			adaptive_pricing, success_url, expires_at, account, livemode)
-		SELECT 'cs_test_' || n, 100, 'eur', 'Chair', '{}', '{}', false, 'https://shop.example/', now() + interval '1 hour', $2, false
+		SELECT 'cs_test_' || n, 100, 'eur', 'Chair', '{}', '{}',
+			false, 'https://shop.example/', now() + interval '1 hour', $2, false
 		FROM generate_series(1, $1) n`, races, defaultAccount)
 	testenv.Must(t, err)
 
@@ -286,7 +295,8 @@ func TestCloseMeetsPay(t *testing.T) {
 		e, _ := expired.Load(id)
 		got := ledger[id]
 		switch {
-		case p == http.StatusSeeOther && e == http.StatusBadRequest && got.Status == "complete" && got.CapturedCents == 100,
+		case p == http.StatusSeeOther && e == http.StatusBadRequest && got.Status == "complete" &&
+			got.CapturedCents == 100,
 			p == http.StatusConflict && e == http.StatusOK && got.Status == "expired" && got.CapturedCents == 0:
 			wins[got.Status]++
 		default:
@@ -324,7 +334,9 @@ func TestCloseAndPayWait(t *testing.T) {
 			waiting := func(n int) {
 				t.Helper()
 				testenv.Eventually(t, fmt.Sprintf("%d sessions that wait for a lock", n), func() bool {
-					return f.count(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == n
+					return f.count(t, `
+						SELECT count(*) FROM pg_stat_activity
+						WHERE datname = current_database() AND wait_event_type = 'Lock'`) == n
 				})
 			}
 			first, second := make(chan int, 1), make(chan int, 1)
@@ -334,7 +346,8 @@ func TestCloseAndPayWait(t *testing.T) {
 			waiting(2) // otherwise the second one may get the session while the first one wakes up
 			testenv.Must(t, tx.Rollback(t.Context()))
 			if a, b := <-first, <-second; a != tt.firstIs || b != tt.secondIs {
-				t.Errorf("the first request answered %d and the second %d, want %d and %d", a, b, tt.firstIs, tt.secondIs)
+				t.Errorf("the first request answered %d and the second %d, want %d and %d",
+					a, b, tt.firstIs, tt.secondIs)
 			}
 			if got := f.retrieve(t, s.ID); got.Status != tt.status {
 				t.Errorf("the session is %s, want %s", got.Status, tt.status)
@@ -362,7 +375,8 @@ func TestBankConfirmsPayment(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.BankDelay = time.Hour })
 	s := f.create(t)
 	for range 2 { // the second time has no effect
-		if res := f.submit(t, s.ID, "bank"); res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != "/checkout/"+s.ID+"?bank" {
+		res := f.submit(t, s.ID, "bank")
+		if res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != "/checkout/"+s.ID+"?bank" {
 			t.Errorf("the bank's form answered %d %v", res.StatusCode, res.Header)
 		}
 	}
@@ -370,9 +384,12 @@ func TestBankConfirmsPayment(t *testing.T) {
 		t.Errorf("the session is %s while the bank asks, want open", got.Status)
 	}
 	f.endBankDelay(t)
-	testenv.Eventually(t, "a paid session", func() bool { return f.retrieve(t, s.ID).PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid })
+	testenv.Eventually(t, "a paid session", func() bool {
+		return f.retrieve(t, s.ID).PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid
+	})
 	res, _ := f.send(t, http.MethodGet, "/checkout/"+s.ID+"?bank", "", "")
-	if want := "https://shop.example/orders/1?session=" + s.ID; res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != want {
+	want := "https://shop.example/orders/1?session=" + s.ID
+	if res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != want {
 		t.Errorf("the page answered %d %v, want a redirect to %s", res.StatusCode, res.Header, want)
 	}
 }
@@ -381,7 +398,8 @@ func TestBankConfirmsPayment(t *testing.T) {
 func (f *fixture) endBankDelay(t testing.TB) {
 	t.Helper()
 	result, err := f.sim.db.Exec(t.Context(), `
-		UPDATE stripesim.sessions SET bank_pays_at = now() WHERE bank_pays_at BETWEEN now() + interval '50 min' AND now() + interval '1 hour'`)
+		UPDATE stripesim.sessions SET bank_pays_at = now()
+		WHERE bank_pays_at BETWEEN now() + interval '50 min' AND now() + interval '1 hour'`)
 	testenv.Must(t, err)
 	if n := result.RowsAffected(); n != 1 {
 		t.Errorf("the bank confirms %d payments in an hour, want 1", n)

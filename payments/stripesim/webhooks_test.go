@@ -49,7 +49,8 @@ func TestWebhookCarriesTheEvent(t *testing.T) {
 		if e.ID != sent.ID || e.ID[:4] != "evt_" || e.Object != "event" || e.Type != "checkout.session.expired" ||
 			e.APIVersion != stripe.APIVersion || e.Livemode || e.Created == 0 ||
 			e.Request.ID != expired.LastResponse.RequestID || e.Request.IdempotencyKey != "close-1" ||
-			e.PendingWebhooks != 1 || object.ID != s.ID || object.Status != stripe.CheckoutSessionStatusExpired || object.ClientReferenceID != "attempt-1" {
+			e.PendingWebhooks != 1 || object.ID != s.ID || object.ClientReferenceID != "attempt-1" ||
+			object.Status != stripe.CheckoutSessionStatusExpired {
 			t.Errorf("the event is %+v with the object %s", e, e.Data.Raw)
 		}
 	}
@@ -62,8 +63,9 @@ func TestPaymentEvent(t *testing.T) {
 	e := r.await(t, 1)[0]
 	var object stripe.CheckoutSession
 	testenv.Must(t, json.Unmarshal(e.Data.Raw, &object))
-	if e.Type != stripe.EventTypeCheckoutSessionCompleted || object.ID != s.ID || object.PaymentIntent.ID != s.PaymentIntent.ID ||
-		object.PaymentStatus != stripe.CheckoutSessionPaymentStatusPaid || object.AmountTotal != sessionTotal || e.Request.ID != "" {
+	if e.Type != stripe.EventTypeCheckoutSessionCompleted || e.Request.ID != "" ||
+		object.ID != s.ID || object.PaymentIntent.ID != s.PaymentIntent.ID || object.AmountTotal != sessionTotal ||
+		object.PaymentStatus != stripe.CheckoutSessionPaymentStatusPaid {
 		t.Errorf("the event is %+v with the object %s", e, e.Data.Raw)
 	}
 }
@@ -88,16 +90,21 @@ func (f *fixture) eventsIn(t testing.TB, state string) int {
 	return f.count(t, `SELECT count(*) FROM stripesim.events WHERE state = $1`, state)
 }
 
-// TestRetriesOverDays has a receiver that is away for three days of simulated time. The simulator runs no loop: each step is
-// one look for webhooks that are due.
+// TestRetriesOverDays has a receiver that is away for three days of simulated time. The simulator runs no loop: each
+// step is one look for webhooks that are due.
 func TestRetriesOverDays(t *testing.T) {
 	r := newReceiver(t)
 	f := newStoppedFixture(t, r.configure)
 	r.answer = func(int) int { return http.StatusServiceUnavailable }
 	f.paid(t)
+	post := func(seconds int) (response, string) {
+		t.Helper()
+		body := fmt.Sprintf(`{"seconds":%d}`, seconds)
+		return f.send(t, http.MethodPost, "/sim/webhooks/advance", "application/json", body)
+	}
 	advance := func(by time.Duration) {
 		t.Helper()
-		if res, body := f.send(t, http.MethodPost, "/sim/webhooks/advance", "application/json", fmt.Sprintf(`{"seconds":%d}`, by/time.Second)); res.StatusCode != http.StatusNoContent {
+		if res, body := post(int(by / time.Second)); res.StatusCode != http.StatusNoContent {
 			t.Fatalf("advancing by %v answered %d %s, want 204", by, res.StatusCode, body)
 		}
 	}
@@ -112,7 +119,8 @@ func TestRetriesOverDays(t *testing.T) {
 		if delay > time.Hour { // half of it is more than the real time that the test takes
 			advance(delay / 2)
 			if n := look(); n != try-1 {
-				t.Errorf("%v after try %d of a delay of %v, %d webhooks have arrived, want %d", delay/2, try-1, delay, n, try-1)
+				t.Errorf("%v after try %d of a delay of %v, %d webhooks have arrived, want %d",
+					delay/2, try-1, delay, n, try-1)
 			}
 			advance(delay - delay/2)
 		} else if delay > 0 {
@@ -131,7 +139,7 @@ func TestRetriesOverDays(t *testing.T) {
 		t.Errorf("%d webhooks are given up, want 1", n)
 	}
 	for _, seconds := range []int{0, -1, 1_000_000} {
-		if res, body := f.send(t, http.MethodPost, "/sim/webhooks/advance", "application/json", fmt.Sprintf(`{"seconds":%d}`, seconds)); res.StatusCode != http.StatusBadRequest {
+		if res, body := post(seconds); res.StatusCode != http.StatusBadRequest {
 			t.Errorf("advancing by %d s answered %d %s, want 400", seconds, res.StatusCode, body)
 		}
 	}
@@ -164,7 +172,8 @@ func TestAdvanceDuringATry(t *testing.T) {
 func TestRetryDelayDoublesUpToHalfADay(t *testing.T) {
 	s := &Simulator{cfg: Config{}.withDefaults()}
 	for try, want := range map[int]time.Duration{
-		1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 16: 32_768 * time.Second, 17: 12 * time.Hour, 21: 12 * time.Hour,
+		1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second,
+		16: 32_768 * time.Second, 17: 12 * time.Hour, 21: 12 * time.Hour,
 	} {
 		if got := s.retryDelay(try); got != want {
 			t.Errorf("the delay after try %d is %v, want %v", try, got, want)
@@ -263,7 +272,8 @@ func TestReorderedWebhooks(t *testing.T) {
 		t.Errorf("the first webhook has the event %s, want the newest one", first.ID)
 	}
 	_, err := f.sim.db.Exec(t.Context(), `
-		UPDATE stripesim.events SET due_at = now() WHERE seq = (SELECT min(seq) FROM stripesim.events WHERE held AND state = 'waiting')`)
+		UPDATE stripesim.events SET due_at = now()
+		WHERE seq = (SELECT min(seq) FROM stripesim.events WHERE held AND state = 'waiting')`)
 	testenv.Must(t, err)
 	var sent, listed []string
 	for _, e := range r.await(t, 4) {
@@ -283,7 +293,8 @@ func TestNoWebhooksWithoutReceiver(t *testing.T) {
 	if n := f.count(t, `SELECT count(*) FROM stripesim.events WHERE state <> 'not_sent'`); n != 0 {
 		t.Errorf("%d events are sent, want 0", n)
 	}
-	for e, err := range f.stripe.V1WebhookEndpoints.List(t.Context(), &stripe.WebhookEndpointListParams{}).All(t.Context()) {
+	list := f.stripe.V1WebhookEndpoints.List(t.Context(), &stripe.WebhookEndpointListParams{})
+	for e, err := range list.All(t.Context()) {
 		t.Errorf("the list of endpoints has %+v, %v; want none", e, err)
 	}
 }
