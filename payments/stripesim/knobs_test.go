@@ -296,6 +296,15 @@ func TestOpenCreatesTheDatabaseOnce(t *testing.T) {
 	}
 }
 
+func TestOpenOnTablesOfAnOlderSimulator(t *testing.T) {
+	f := newStoppedFixture(t)
+	testenv.Must(t, f.exec(t, `ALTER TABLE stripesim.events DROP COLUMN due_at`))
+	_, err := Open(t.Context(), Config{DatabaseURL: f.sim.cfg.DatabaseURL, Key: testKey})
+	if err == nil || !strings.Contains(err.Error(), "drop the database") {
+		t.Errorf("Open returned %v, want an error that says what to do", err)
+	}
+}
+
 func TestOpenWithWrongURL(t *testing.T) {
 	for _, address := range []string{"postgres://:secret@%zz", "postgres://127.0.0.1:1/x"} {
 		_, err := Open(t.Context(), Config{DatabaseURL: address, Key: testKey})

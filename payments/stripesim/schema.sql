@@ -54,7 +54,6 @@ CREATE TABLE IF NOT EXISTS stripesim.balance_transactions (
     created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     CHECK (CASE WHEN reporting_category IN ('refund', 'dispute') THEN amount < 0 ELSE amount > 0 END)
 );
-CREATE INDEX IF NOT EXISTS balance_transactions_of_source ON stripesim.balance_transactions (source);
 
 CREATE TABLE IF NOT EXISTS stripesim.refunds (
     id             text        PRIMARY KEY,

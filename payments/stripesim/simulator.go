@@ -110,7 +110,7 @@ func Open(ctx context.Context, cfg Config) (*Simulator, error) {
 	})
 	if err != nil {
 		db.Close()
-		return nil, fmt.Errorf("create the simulator's tables: %w", err)
+		return nil, fmt.Errorf("create the simulator's tables: %w (drop the database of an older simulator)", err)
 	}
 	return s, nil
 }
