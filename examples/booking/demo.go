@@ -10,7 +10,7 @@ import (
 	"example.com/shop/internal/demo"
 )
 
-// demoCommand is `booking demo`.
+// demoCommand is the command demo.
 type demoCommand struct {
 	HTTPAddr string        `name:"http-addr" default:"127.0.0.1:8091" help:"The address to listen on."`
 	Timeout  time.Duration `name:"timeout" default:"1m" help:"The time to confirm a booking."`

@@ -32,7 +32,7 @@ type commands struct {
 	Version   app.VersionCommand `cmd:"" help:"Print the version."`
 }
 
-// serveCommand is `booking serve`.
+// serveCommand is the command serve.
 type serveCommand struct {
 	app.Serve
 	options
@@ -45,7 +45,7 @@ func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 	return c.Serve.Run(ctx, program, c.open)
 }
 
-// migrateCommand is `booking migrate`. The migrations create the outbox and the table of the reconciler's reports, and
+// migrateCommand is the command migrate. The migrations create the outbox and the table of the reconciler's reports, and
 // also the tables of orders, if there are any; they stay empty here.
 type migrateCommand struct {
 	Seed bool `name:"seed" help:"Add sample screenings, unless they exist."`
@@ -63,14 +63,14 @@ func openTool(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Proce
 	return new(options).open(ctx, cfg, log)
 }
 
-// reconcileCommand is `booking reconcile`.
+// reconcileCommand is the command reconcile.
 type reconcileCommand struct{ app.Tool }
 
 func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
 	return c.Sweep(ctx, program, openTool)
 }
 
-// doctorCommand is `booking doctor`.
+// doctorCommand is the command doctor.
 type doctorCommand struct{ app.Doctor }
 
 func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
