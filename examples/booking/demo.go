@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/demo"
+	"example.com/shop/internal/devstack"
 )
 
 // demoCommand is the command demo.
@@ -19,7 +19,7 @@ type demoCommand struct {
 
 // Run starts private servers, and serves until ctx ends.
 func (c *demoCommand) Run(ctx context.Context, program app.Program) error {
-	servers, err := demo.StartServers(ctx, program.Err)
+	servers, err := devstack.StartServers(ctx, program.Err)
 	if err != nil {
 		return err
 	}

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"example.com/shop/internal/app"
@@ -19,25 +17,14 @@ type demoCommand struct {
 	app.Log
 }
 
-// Run starts PostgreSQL and the stand-in for Redis, and serves until ctx ends.
-func (c *demoCommand) Run(ctx context.Context, program app.Program) (err error) {
-	dir, err := devstack.TempDir()
+// Run starts private servers, and serves until ctx ends.
+func (c *demoCommand) Run(ctx context.Context, program app.Program) error {
+	servers, err := devstack.StartServers(ctx, program.Err)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	pg, err := devstack.StartPostgres(ctx, dir, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, pg.Stop()) }()
-	redis, err := devstack.StartMiniredis()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, redis.Stop()) }()
-
-	database := app.Database{DatabaseURL: pg.URL(), DatabaseConns: 20}
+	defer servers.Stop()
+	database := app.Database{DatabaseURL: servers.Postgres.URL(), DatabaseConns: 20}
 	migrate := migrateCommand{app.Migrate{Database: database, Log: c.Log}}
 	if err := migrate.Run(ctx, program); err != nil {
 		return err
@@ -45,7 +32,7 @@ func (c *demoCommand) Run(ctx context.Context, program app.Program) (err error) 
 	serve := serveCommand{timeoutOption: c.timeoutOption, Serve: app.Serve{
 		HTTPAddr: c.HTTPAddr, Roles: []string{app.API, app.Relay, app.Worker, app.Reconciler},
 		Tool: app.Tool{
-			Database: database, Redis: app.Redis{RedisURL: redis.URL(), QueueShards: 1}, Log: c.Log,
+			Database: database, Redis: app.Redis{RedisURL: servers.Redis.URL(), QueueShards: 1}, Log: c.Log,
 			Reconcile: app.Reconcile{ReconcileSchedule: "@every 5s", ReconcileLookahead: 15 * time.Second},
 		},
 	}}

@@ -15,6 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/rest"
 )
 
@@ -25,7 +26,7 @@ var contract []byte
 // except that redis-wipe wipes Redis again. The REST contract is openapi.yaml.
 type Faults struct {
 	process *app.Process
-	redis   Server
+	redis   devstack.Server
 	known   map[string]Fault
 	more    More
 
@@ -47,7 +48,7 @@ type More struct {
 
 // Add adds the faults to a process. The process does not have the role worker: Faults runs the workers, so that it can
 // pause them.
-func Add(p *app.Process, redis Server, more More) {
+func Add(p *app.Process, redis devstack.Server, more More) {
 	f := &Faults{process: p, redis: redis, more: more, switchWorker: make(chan struct{})}
 	f.known = map[string]Fault{
 		"redis-stop": f.stopRedis, "redis-start": f.startRedis, "redis-wipe": f.wipeRedis,

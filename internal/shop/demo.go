@@ -17,6 +17,7 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/demo"
+	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/ops"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
@@ -88,7 +89,7 @@ func (c *Demo) Run(
 	go stopWithGoRun(ctx, stop)
 
 	fmt.Fprintln(program.Err, "starting a private PostgreSQL and Redis …")
-	servers, err := demo.StartServers(ctx, program.Err)
+	servers, err := devstack.StartServers(ctx, program.Err)
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (c *Demo) Run(
 	return s.Run(ctx, ln)
 }
 
-func (c *Demo) printWelcome(program app.Program, url, opsToken, more string, servers *demo.Servers) {
+func (c *Demo) printWelcome(program app.Program, url, opsToken, more string, servers *devstack.Servers) {
 	fmt.Fprintf(program.Out, `
 shop is running. Ctrl-C stops it and deletes its data.
 

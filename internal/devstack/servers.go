@@ -1,4 +1,4 @@
-package demo
+package devstack
 
 import (
 	"context"
@@ -10,18 +10,16 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
-
-	"example.com/shop/internal/devstack"
 )
 
-// Server is a server of the demo: a child process, a container, or a stand-in within this process.
+// Server is a child process, a container, or a stand-in within this process.
 type Server interface {
 	URL() string
 	Stop() error
 	Restart(ctx context.Context) error
 }
 
-// Servers are the private servers of the demo.
+// Servers are the private servers of a demo.
 type Servers struct {
 	Postgres, Redis     Server
 	PostgresIs, RedisIs string // how each of them runs
@@ -31,13 +29,13 @@ type Servers struct {
 
 // StartServers starts the servers. It writes what takes long to progress.
 func StartServers(ctx context.Context, progress io.Writer) (*Servers, error) {
-	dir, err := devstack.TempDir()
+	dir, err := TempDir()
 	if err != nil {
 		return nil, err
 	}
 	s := &Servers{dir: dir}
 	err = s.startBinaries(ctx)
-	if errors.Is(err, devstack.ErrNoPostgres) {
+	if errors.Is(err, ErrNoPostgres) {
 		err = s.startContainers(ctx, err, progress)
 	}
 	if err != nil {
@@ -53,20 +51,20 @@ func (s *Servers) startBinaries(ctx context.Context) error {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return fmt.Errorf("make PostgreSQL's directory: %w", err)
 	}
-	postgres, err := devstack.StartPostgres(ctx, data, nil)
+	postgres, err := StartPostgres(ctx, data, nil)
 	if err != nil {
 		return err
 	}
 	s.Postgres, s.PostgresIs = postgres, "a process of this machine's postgres"
-	redis, err := devstack.StartRedis(ctx, s.dir)
+	redis, err := StartRedis(ctx, s.dir)
 	if err == nil {
 		s.Redis, s.RedisIs = redis, "a process of this machine's redis-server"
 		return nil
 	}
-	if !errors.Is(err, devstack.ErrNoRedis) {
+	if !errors.Is(err, ErrNoRedis) {
 		return err
 	}
-	mini, err := devstack.StartMiniredis()
+	mini, err := StartMiniredis()
 	if err != nil {
 		return err
 	}
@@ -77,13 +75,13 @@ func (s *Servers) startBinaries(ctx context.Context) error {
 // startContainers runs both servers in containers, because this machine has no PostgreSQL. If it has no container
 // engine either, the error names all remedies: it begins with noPostgres, the error of the search for PostgreSQL.
 func (s *Servers) startContainers(ctx context.Context, noPostgres error, progress io.Writer) error {
-	engine, err := devstack.FindEngine(ctx)
+	engine, err := FindEngine(ctx)
 	if err != nil {
 		return fmt.Errorf("%w with the command serve; or start a container engine: %w", noPostgres, err)
 	}
 	fmt.Fprintf(progress, "this machine has no PostgreSQL server binaries: running %s and %s in containers with %s\n",
-		devstack.PostgresImage(), devstack.RedisImage(), engine)
-	for _, image := range []string{devstack.PostgresImage(), devstack.RedisImage()} {
+		PostgresImage(), RedisImage(), engine)
+	for _, image := range []string{PostgresImage(), RedisImage()} {
 		if err := engine.Pull(ctx, image, progress); err != nil {
 			return err
 		}
@@ -92,12 +90,12 @@ func (s *Servers) startContainers(ctx context.Context, noPostgres error, progres
 	if err != nil {
 		return err
 	}
-	s.Postgres, s.PostgresIs = postgres, "a container of "+devstack.PostgresImage()
+	s.Postgres, s.PostgresIs = postgres, "a container of "+PostgresImage()
 	redis, err := engine.StartRedis(ctx, s.dir)
 	if err != nil {
 		return err
 	}
-	s.Redis, s.RedisIs = redis, "a container of "+devstack.RedisImage()
+	s.Redis, s.RedisIs = redis, "a container of "+RedisImage()
 	return nil
 }
 
