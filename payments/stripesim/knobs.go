@@ -55,7 +55,7 @@ type Knobs struct {
 	// answered with status 403.
 	Denied string `json:"denied"`
 	// Rate and EndpointRate are the calls a second that the API answers, of all operations together and of each one.
-	// Others are answered with status 429. 0 stands for no limit. Stripe's limits are 100 and 25, in test mode 25 and 25.
+	// Others are answered with 429. 0 stands for no limit. Stripe's limits are 100 and 25, in test mode 25 and 25.
 	Rate         int `json:"rate"`
 	EndpointRate int `json:"endpoint_rate"`
 	// LatencyMS is the time in milliseconds before a request is executed.

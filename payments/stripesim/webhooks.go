@@ -132,8 +132,8 @@ func (s *Simulator) post(ctx context.Context, body []byte) error {
 	return nil
 }
 
-// sign returns the header Stripe-Signature. It has one signature for each secret, as at Stripe while a merchant replaces
-// a secret. See https://docs.stripe.com/webhooks#verify-manually.
+// sign returns the header Stripe-Signature. It has one signature for each secret, as at Stripe while a merchant
+// replaces a secret. See https://docs.stripe.com/webhooks#verify-manually.
 func (s *Simulator) sign(now time.Time, body []byte) string {
 	header := fmt.Sprintf("t=%d", now.Unix())
 	for _, secret := range splitList(s.cfg.WebhookSecret) {

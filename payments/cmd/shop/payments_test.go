@@ -219,7 +219,8 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 		"a missing event": {knobs: func(k *stripesim.Knobs) { k.Events = "checkout.session.completed,refund.created" },
 			fails: []string{"webhooks"}, prints: []string{"does not receive checkout.session.expired, "}},
 		"a disabled endpoint": {knobs: func(k *stripesim.Knobs) { k.Webhooks = "disabled" }, fails: []string{"webhooks"}, prints: []string{"is disabled"}},
-		"another endpoint":    {args: []string{"--stripe-url", elsewhere}, fails: []string{"webhooks"}, prints: []string{"no endpoint whose URL ends with /webhooks/stripe"}},
+		"another endpoint": {args: []string{"--stripe-url", elsewhere}, fails: []string{"webhooks"},
+			prints: []string{"no endpoint whose URL ends with /webhooks/stripe"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			turned := knobs
@@ -254,7 +255,8 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 	}
 }
 
-// startProvider starts a simulator of the payment provider for one test, with a key and an endpoint, and returns its URL.
+// startProvider starts a simulator of the payment provider for one test, with a key and an endpoint. It returns its URL,
+// too.
 func startProvider(t *testing.T, key, webhookURL string) (sim *stripesim.Simulator, url string) {
 	t.Helper()
 	sim, err := stripesim.Open(t.Context(), stripesim.Config{

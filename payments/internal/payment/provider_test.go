@@ -28,8 +28,8 @@ func (s *shop) startProvider(t testing.TB, webhookURL string) {
 	server := httptest.NewUnstartedServer(nil)
 	s.simURL = "http://" + server.Listener.Addr().String()
 	sim, err := stripesim.Open(t.Context(), stripesim.Config{
-		DatabaseURL: address, Key: apiKey, WebhookSecret: secret, BankDelay: time.Hour, WebhookRetry: 10 * time.Millisecond,
-		PublicURL: s.simURL, WebhookURL: webhookURL,
+		DatabaseURL: address, Key: apiKey, WebhookSecret: secret, PublicURL: s.simURL, WebhookURL: webhookURL,
+		BankDelay: time.Hour, WebhookRetry: 10 * time.Millisecond,
 	})
 	testenv.Must(t, err)
 	t.Cleanup(sim.Close)
@@ -239,7 +239,8 @@ func (s *shop) expireSession(t testing.TB, attempt uuid.UUID) {
 	testenv.Exec(t, s.simDB, `UPDATE stripesim.sessions SET expires_at = clock_timestamp() WHERE client_reference_id = $1`, attempt)
 	testenv.Eventually(t, "the simulator expires the session", func() bool {
 		return testenv.Query[bool](t, s.simDB, `
-			SELECT coalesce(bool_and(status <> 'open'), true) FROM stripesim.sessions WHERE client_reference_id = $1`, attempt)
+			SELECT coalesce(bool_and(status <> 'open'), true) FROM stripesim.sessions
+			WHERE client_reference_id = $1`, attempt)
 	})
 }
 

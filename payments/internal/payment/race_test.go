@@ -481,7 +481,9 @@ func TestConcurrentSettlers(t *testing.T) {
 // TestProviderSendsWebhooks checks that a webhook of the running simulator pays an order.
 func TestProviderSendsWebhooks(t *testing.T) {
 	s := openShop(t)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.handler.ServeHTTP(w, r)
+	}))
 	t.Cleanup(server.Close)
 	s.startAtProvider(t, server.URL+"/webhooks/stripe")
 	o, a := s.placeOpen(t)

@@ -204,7 +204,8 @@ func (s *shop) events(t testing.TB, attempt uuid.UUID) (all []event) {
 		return s.mem.events(attempt)
 	}
 	rows, err := s.simDB.QueryContext(t.Context(), `
-		SELECT e.id, e.type, e.object FROM (SELECT seq, id, type, body->'data'->'object' AS object FROM stripesim.events) e
+		SELECT e.id, e.type, e.object
+		FROM (SELECT seq, id, type, body->'data'->'object' AS object FROM stripesim.events) e
 		WHERE e.type NOT LIKE 'charge.%' AND (e.object->>'client_reference_id' = $1
 		   OR e.object->>'payment_intent' IN (SELECT payment_intent FROM stripesim.sessions WHERE client_reference_id = $1))
 		ORDER BY seq`, attempt.String())
