@@ -83,7 +83,7 @@ func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
 	}
 	hooks.Changed = live.Add(p, live.Names{Channel: "order:feed", Row: "order", Broadcast: "products"}, s.Customers)
 	hooks.Placed, err = remind.Add(p, remind.Config{
-		Kind: order.RemindKind, Timeout: o.Order.OrderTimeout, Statement: order.RemindSQL, Notify: hooks.Changed,
+		Kind: remindKind, Timeout: o.Order.OrderTimeout, Statement: remindSQL, Notify: hooks.Changed,
 	})
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package order_test
+package shop_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/remind"
+	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -35,7 +36,7 @@ type reminding struct {
 func newReminding(t testing.TB) *reminding {
 	t.Helper()
 	s := ordertest.New(t)
-	cfg := remind.Config{Timeout: ordertest.Timeout, Statement: order.RemindSQL, Notify: s.Notify}
+	cfg := remind.Config{Timeout: ordertest.Timeout, Statement: shop.RemindSQL, Notify: s.Notify}
 	return &reminding{s, remind.Handler(s.Gorm, cfg, slog.New(slog.NewTextHandler(s.Log, nil)))}
 }
 
@@ -131,10 +132,10 @@ func TestRemindQueryPlan(t *testing.T) {
 	s.FillTables(t)
 	ids := testenv.Query[string](t, s.DB, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 	params := fmt.Sprintf("'%s', 1000", ids)
-	ordertest.CheckPlan(t, testenv.Explain(t, s.DB, order.RemindSQL, params), "orders_pkey")
+	ordertest.CheckPlan(t, testenv.Explain(t, s.DB, shop.RemindSQL, params), "orders_pkey")
 	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE status = 'pending'`)
 	s.Exec(t, `VACUUM ANALYZE orders`)
-	ordertest.CheckBatchPlan(t, testenv.Explain(t, s.DB, order.RemindSQL, params))
+	ordertest.CheckBatchPlan(t, testenv.Explain(t, s.DB, shop.RemindSQL, params))
 }
 
 // TestRemindSkipsLockedOrders has another session lock an order. The rest of the batch does not wait.
@@ -242,12 +243,12 @@ func TestPlacedOrderIsReminded(t *testing.T) {
 	// The reminder is due two thirds of the time after the placement.
 	const timeout = 6 * time.Second
 	placed, err := remind.Add(process, remind.Config{
-		Kind: order.RemindKind, Timeout: timeout, Statement: order.RemindSQL,
+		Kind: shop.RemindKind, Timeout: timeout, Statement: shop.RemindSQL,
 		Notify: func(customer, order string) { s.Notify(customer, order) },
 	})
 	testenv.Must(t, err)
 	s = ordertest.NewAt(t, url, func(c *order.Config) { c.OrderTimeout, c.Placed = timeout, placed })
-	queue, err := process.NewQueue(order.RemindKind)
+	queue, err := process.NewQueue(shop.RemindKind)
 	testenv.Must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -1,0 +1,13 @@
+package shop
+
+import _ "embed"
+
+// remindKind is the kind of the tasks that remind customers of the deadlines of their orders. The id of a task is the
+// id of its order.
+const remindKind = "order.remind"
+
+// remindSQL is the statement that package remind needs for orders. It adds the event of the reminder to the trail of an
+// order.
+//
+//go:embed remind.sql
+var remindSQL string
