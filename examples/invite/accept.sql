@@ -10,7 +10,8 @@ decided AS MATERIALIZED (
     SELECT *, clock_timestamp() AS at FROM locked
 ),
 accepted AS (
-    -- expires_at = d.expires_at: see rule 6 in docs/make-it-yours.md.
+    -- expires_at = d.expires_at: PostgreSQL checks the constraints on the row as the statement first saw it, before it
+    -- reads the version that a session has committed meanwhile, which may have another deadline.
     UPDATE invitations i SET status = 'accepted', ended_at = d.at, expires_at = d.expires_at
     FROM decided d
     WHERE i.id = d.id AND d.status = 'pending' AND d.at < d.expires_at
