@@ -22,7 +22,7 @@ type booking struct {
 	ID          uuid.UUID  `json:"id"`
 	ScreeningID uuid.UUID  `json:"screening_id"`
 	Seats       []string   `json:"seats" gorm:"serializer:json"`
-	Status      string     `json:"status"` // pending, confirmed, cancelled or expired
+	Status      string     `json:"status"` // pending, confirmed or expired
 	Code        string     `json:"-"`      // only the answer to the creation shows it
 	Fingerprint []byte     `json:"-"`      // of the creation; nil: it had no idempotency key
 	CreatedAt   time.Time  `json:"created_at"`

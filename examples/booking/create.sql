@@ -10,7 +10,7 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at
 ),
 open AS MATERIALIZED (
-    -- An overdue booking does not count, because its customer can neither confirm nor cancel it. This is a FILTER, so
+    -- An overdue booking does not count, because its customer can no longer confirm it. This is a FILTER, so
     -- that PostgreSQL does not use the index of the deadlines, which has the bookings of all customers.
     SELECT coalesce(sum(cardinality(b.seats)) FILTER (WHERE b.expires_at > clock.at), 0) AS seats,
            json_agg(b.id) FILTER (WHERE b.expires_at > clock.at) AS ids

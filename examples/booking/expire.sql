@@ -8,7 +8,7 @@ WITH setting AS MATERIALIZED (
 ),
 locked AS MATERIALIZED (
     -- The count makes PostgreSQL evaluate setting first.
-    -- SKIP LOCKED: a session that has locked a booking is about to confirm or cancel it. The rest of the batch need not
+    -- SKIP LOCKED: a session that has locked a booking is about to confirm it. The rest of the batch need not
     -- wait.
     -- CASE: so that PostgreSQL does not read all due bookings for each batch; see rule 23 in docs/make-it-yours.md.
     SELECT id, expires_at FROM bookings

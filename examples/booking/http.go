@@ -21,10 +21,8 @@ func addRoutes(r gin.IRouter, tokens *rest.Tokens, s *service) {
 
 	own := open.Group("/bookings", tokens.Authenticate())
 	own.POST("", rest.Parameters(), rest.Handle(s.answerCreate))
-	own.Match(rest.ReadMethods, "", rest.Parameters("limit", "cursor"), rest.Handle(s.answerList))
 	own.Match(rest.ReadMethods, "/:id", rest.Parameters(), rest.Handle(s.answerGet))
 	own.POST("/:id/confirm", rest.Parameters(), rest.Handle(s.answerConfirm))
-	own.POST("/:id/cancel", rest.Parameters(), rest.Handle(s.answerCancel))
 }
 
 // respond answers with a body, or returns the error.
@@ -76,23 +74,6 @@ func (s *service) answerCreate(c *gin.Context) error {
 	return respond(c, status, withCode{b, b.Code}, nil)
 }
 
-func (s *service) answerList(c *gin.Context) error {
-	page, err := rest.ReadPage(c)
-	if err != nil {
-		return err
-	}
-	more := page.Limit + 1 // the last one only shows that there is a next page
-	bookings, err := s.store.list(c.Request.Context(), rest.Customer(c), page.After, more)
-	var next *string
-	if len(bookings) == more {
-		bookings = bookings[:page.Limit]
-		last := bookings[page.Limit-1]
-		cursor := keyset.Cursor{At: last.CreatedAt, ID: last.ID}.String()
-		next = &cursor
-	}
-	return respond(c, http.StatusOK, rest.ListPage[booking]{Items: bookings, NextCursor: next}, err)
-}
-
 func (s *service) answerGet(c *gin.Context) error {
 	id, err := rest.PathID(c, "a booking")
 	if err != nil {
@@ -116,18 +97,6 @@ func (s *service) answerConfirm(c *gin.Context) error {
 		return rest.InvalidFields(errs...)
 	}
 	b, err := s.confirm(c.Request.Context(), rest.Customer(c), id, code)
-	return respond(c, http.StatusOK, b, err)
-}
-
-func (s *service) answerCancel(c *gin.Context) error {
-	id, err := rest.PathID(c, "a booking")
-	if err != nil {
-		return err
-	}
-	if err := rest.RequireEmptyBody(c); err != nil {
-		return err
-	}
-	b, err := s.cancel(c.Request.Context(), rest.Customer(c), id)
 	return respond(c, http.StatusOK, b, err)
 }
 

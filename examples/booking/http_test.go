@@ -25,17 +25,16 @@ type client struct {
 	token    string
 }
 
-// answered is an answer: the members of a booking, of a page or of a problem.
+// answered is an answer: the members of a booking, of a screening or of a problem.
 type answered struct {
 	booking
-	Status     any    `json:"status"`
-	Code       string `json:"code"`
-	Token      string
-	Type       string
-	Items      []answered
-	NextCursor *string `json:"next_cursor"`
-	Free       int
-	FreeSeats  []string `json:"free_seats"`
+	Status    any    `json:"status"`
+	Code      string `json:"code"`
+	Token     string
+	Type      string
+	Items     []answered
+	Free      int
+	FreeSeats []string `json:"free_seats"`
 }
 
 func newClient(t *testing.T, c *cinema) *client {
@@ -65,7 +64,7 @@ func TestBookingsAPI(t *testing.T) {
 	cinema := newCinema(t)
 	screening := cinema.screening(t, 5)
 	c := newClient(t, cinema)
-	c.send(http.StatusUnauthorized, "GET", "/api/bookings", "")
+	c.send(http.StatusUnauthorized, "GET", "/api/bookings/"+uuid.NewString(), "")
 	c.token = c.send(http.StatusCreated, "POST", "/api/customers", "").Token
 
 	any2 := fmt.Sprintf(`{"screening_id":%q,"count":2}`, screening)
@@ -89,34 +88,21 @@ func TestBookingsAPI(t *testing.T) {
 			t.Errorf("the confirmed booking is %v", got.Status)
 		}
 	}
-	c.send(http.StatusConflict, "POST", path+"/cancel", "")
 
 	a05 := fmt.Sprintf(`{"screening_id":%q,"seats":["A05"]}`, screening)
-	second := c.send(http.StatusCreated, "POST", "/api/bookings", a05)
+	c.send(http.StatusCreated, "POST", "/api/bookings", a05)
 	c.send(http.StatusConflict, "POST", "/api/bookings", a05)
 	one := c.send(http.StatusOK, "GET", "/api/screenings/"+screening.String(), "")
 	if strings.Join(one.FreeSeats, " ") != "A03 A04" {
 		t.Errorf("the free seats are %v, want A03 and A04", one.FreeSeats)
 	}
-	c.send(http.StatusOK, "POST", "/api/bookings/"+second.ID.String()+"/cancel", "")
 	all := c.send(http.StatusOK, "GET", "/api/screenings", "").Items
-	if len(all) != 1 || all[0].Free != 3 || all[0].FreeSeats != nil {
-		t.Errorf("the screenings are %+v, want one with 3 free seats and without their names", all)
+	if len(all) != 1 || all[0].Free != 2 || all[0].FreeSeats != nil {
+		t.Errorf("the screenings are %+v, want one with 2 free seats and without their names", all)
 	}
 
-	page := c.send(http.StatusOK, "GET", "/api/bookings?limit=1", "")
-	if len(page.Items) != 1 || page.Items[0].ID != second.ID || page.NextCursor == nil {
-		t.Fatalf("the first page is %+v, want the second booking and a cursor", page)
-	}
-	page = c.send(http.StatusOK, "GET", "/api/bookings?limit=1&cursor="+*page.NextCursor, "")
-	if len(page.Items) != 1 || page.Items[0].ID != b.ID || page.NextCursor != nil {
-		t.Errorf("the last page is %+v, want the first booking and no cursor", page)
-	}
 	c.token = c.send(http.StatusCreated, "POST", "/api/customers", "").Token
 	c.send(http.StatusNotFound, "GET", path, "")
-	if page := c.send(http.StatusOK, "GET", "/api/bookings", ""); len(page.Items) != 0 {
-		t.Errorf("another customer sees the bookings %+v", page.Items)
-	}
 }
 
 // TestBookingRequestsAreChecked sends requests that must be rejected before they reach the database.
@@ -135,9 +121,8 @@ func TestBookingRequestsAreChecked(t *testing.T) {
 	}
 	unknown := "/api/bookings/" + uuid.NewString()
 	c.send(http.StatusUnprocessableEntity, "POST", unknown+"/confirm", `{"code":1}`)
-	c.send(http.StatusUnprocessableEntity, "POST", unknown+"/cancel", `{"code":"x"}`)
 	for path, status := range map[string]int{
-		unknown: 404, "/api/bookings/x": 400, "/api/bookings?limit=0": 400, "/api/bookings?x=1": 400,
+		unknown: 404, "/api/bookings/x": 400, unknown + "?x=1": 400,
 		"/api/screenings/" + uuid.NewString(): 404, "/api/screenings/x": 400,
 	} {
 		c.send(status, "GET", path, "")

@@ -126,10 +126,6 @@ var operations = map[string]operation{
 		_, err := c.confirm(ctx, customer, b.ID, "wrong")
 		return err
 	},
-	"cancel": func(ctx context.Context, c *cinema, customer uuid.UUID, b *booking) error {
-		_, err := c.cancel(ctx, customer, b.ID)
-		return err
-	},
 	"expire": func(ctx context.Context, c *cinema, _ uuid.UUID, b *booking) error {
 		_, locked, err := c.table.TimeOut(ctx, []string{b.ID.String()})
 		if err == nil && locked > 0 {

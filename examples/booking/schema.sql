@@ -1,4 +1,4 @@
--- A booking takes seats of a screening. It is pending until it is confirmed or cancelled by its customer, or expires.
+-- A booking takes seats of a screening. It is pending until its customer confirms it or it expires.
 CREATE TABLE IF NOT EXISTS screenings (
     id        uuid        PRIMARY KEY,
     title     text        NOT NULL CHECK (title <> ''),
@@ -25,7 +25,6 @@ CREATE TABLE IF NOT EXISTS bookings (
         CASE status
             WHEN 'pending'   THEN ended_at IS NULL AND ended_by IS NULL
             WHEN 'confirmed' THEN ended_at < expires_at AND ended_by = 'customer'
-            WHEN 'cancelled' THEN ended_at < expires_at AND ended_by = 'customer'
             WHEN 'expired'   THEN ended_at >= expires_at AND ended_by IN ('worker', 'reconciler')
         END, false)),
     CONSTRAINT bookings_idempotency CHECK ((idempotency_key IS NULL) = (fingerprint IS NULL)),
@@ -35,8 +34,6 @@ CREATE TABLE IF NOT EXISTS bookings (
 CREATE INDEX IF NOT EXISTS bookings_pending_deadline ON bookings (expires_at, id) WHERE status = 'pending';
 -- A creation sums up the seats in the pending bookings of its customer.
 CREATE INDEX IF NOT EXISTS bookings_open ON bookings (customer_id) WHERE status = 'pending';
--- The list of a customer's bookings, newest first, is paged by keyset.
-CREATE INDEX IF NOT EXISTS bookings_customer ON bookings (customer_id, created_at DESC, id DESC);
 -- The invariants compare the bookings that hold seats with the seats.
 CREATE INDEX IF NOT EXISTS bookings_holding ON bookings (screening_id) WHERE status IN ('pending', 'confirmed');
 

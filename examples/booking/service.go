@@ -20,12 +20,10 @@ var (
 	unknownScreening = rest.Class{
 		Code: "unknown-screening", Status: http.StatusUnprocessableEntity, Title: "Unknown screening",
 	}
-	seatsTaken       = rest.Class{Code: "seats-taken", Status: http.StatusConflict, Title: "Seats taken"}
-	tooManySeats     = rest.Class{Code: "too-many-seats", Status: http.StatusConflict, Title: "Too many seats"}
-	wrongCode        = rest.Class{Code: "wrong-code", Status: http.StatusUnprocessableEntity, Title: "Wrong code"}
-	bookingConfirmed = rest.Class{Code: "booking-confirmed", Status: http.StatusConflict, Title: "Booking confirmed"}
-	bookingCancelled = rest.Class{Code: "booking-cancelled", Status: http.StatusConflict, Title: "Booking cancelled"}
-	bookingExpired   = rest.Class{Code: "booking-expired", Status: http.StatusConflict, Title: "Booking expired"}
+	seatsTaken     = rest.Class{Code: "seats-taken", Status: http.StatusConflict, Title: "Seats taken"}
+	tooManySeats   = rest.Class{Code: "too-many-seats", Status: http.StatusConflict, Title: "Too many seats"}
+	wrongCode      = rest.Class{Code: "wrong-code", Status: http.StatusUnprocessableEntity, Title: "Wrong code"}
+	bookingExpired = rest.Class{Code: "booking-expired", Status: http.StatusConflict, Title: "Booking expired"}
 )
 
 // service answers customers. It derives each answer from the state in which a statement has left a booking, so that a
@@ -44,7 +42,7 @@ func (s *service) create(ctx context.Context, customer uuid.UUID, w wish) (b *bo
 	switch {
 	case err != nil:
 		return nil, false, rest.OutcomeUnknown(notExecuted(err), "Repeat the request with the same Idempotency-Key: "+
-			"it then returns the same booking. Without a key, look at your bookings first.")
+			"it then returns the same booking. Without a key, it may create a second one.")
 	case d.rejected == nil:
 		// The booking and its outbox row are committed. If Publish fails, the relay publishes the row.
 		s.publisher.Publish(ctx, delay.At(d.booking.ID.String(), d.booking.ExpiresAt, d.booking.ServerTime))
@@ -63,7 +61,7 @@ func (d *decision) reason(w wish) error {
 	case "unknown":
 		return unknownScreening.Errorf("There is no screening %s, or it has begun.", w.screening)
 	case "bound":
-		e := tooManySeats.Errorf("You would have too many seats that are not confirmed: confirm or cancel a booking.")
+		e := tooManySeats.Errorf("You would have too many seats that are not confirmed: confirm a booking first.")
 		e.Extensions = map[string]any{"open_bookings": d.open}
 		return e
 	case "taken":
@@ -88,29 +86,11 @@ func (s *service) confirm(ctx context.Context, customer, id uuid.UUID, code stri
 		return nil, wrongCode.Errorf("This is not the code that the answer to the creation had.")
 	case b.Status == "confirmed":
 		return b, nil
-	case b.Status == "cancelled":
-		return nil, bookingCancelled.Errorf("The booking was cancelled at %s.", stamp(*b.EndedAt))
 	default: // expired, or pending past its deadline
-		return nil, bookingExpired.Errorf("The booking was not confirmed by its deadline, %s.", stamp(b.ExpiresAt))
+		deadline := b.ExpiresAt.UTC().Format(time.RFC3339)
+		return nil, bookingExpired.Errorf("The booking was not confirmed by its deadline, %s.", deadline)
 	}
 }
-
-// cancel cancels a booking for its customer before its deadline. It is idempotent.
-func (s *service) cancel(ctx context.Context, customer, id uuid.UUID) (*booking, error) {
-	b, err := s.store.cancel(ctx, customer, id)
-	switch {
-	case err != nil:
-		return nil, rest.OutcomeUnknown(notFound(notExecuted(err)), "Repeat the request: a booking is cancelled once.")
-	case b.Status == "cancelled":
-		return b, nil
-	case b.Status == "confirmed":
-		return nil, bookingConfirmed.Errorf("The booking was confirmed at %s.", stamp(*b.EndedAt))
-	default:
-		return nil, bookingExpired.Errorf("The booking was not cancelled by its deadline, %s.", stamp(b.ExpiresAt))
-	}
-}
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // notFound replaces errNotFound by the error for the client. It returns any other error, and nil, unchanged.
 func notFound(err error) error {

@@ -11,7 +11,6 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
 )
 
@@ -26,8 +25,6 @@ var (
 	createSQL string
 	//go:embed confirm.sql
 	confirmSQL string
-	//go:embed cancel.sql
-	cancelSQL string
 	//go:embed expire.sql
 	expireSQL string
 	//go:embed free.sql
@@ -43,19 +40,11 @@ const (
 	bookingSQL = `
 		SELECT r.id, r.screening_id, to_json(r.seats) AS seats, r.status, r.code, r.fingerprint,
 		       r.created_at, r.expires_at, r.ended_at, clock.at AS server_time
-		FROM result r CROSS JOIN clock
-		ORDER BY r.created_at DESC, r.id DESC`
+		FROM result r CROSS JOIN clock`
 
 	// $1 id · $2 customer id · $3 an idempotency key that also finds the booking, or NULL
 	getSQL = `WITH clock AS (SELECT clock_timestamp() AS at), result AS (
 			SELECT * FROM bookings WHERE customer_id = $2::uuid AND (id = $1::uuid OR idempotency_key = $3::text)
-		)` + bookingSQL
-
-	// $1 customer id · $2 time and $3 id of the last booking of the page before, NULL: the first page · $4 limit
-	listSQL = `WITH clock AS (SELECT clock_timestamp() AS at), result AS (
-			SELECT * FROM bookings
-			WHERE customer_id = $1::uuid AND (created_at, id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
-			ORDER BY created_at DESC, id DESC LIMIT $4
 		)` + bookingSQL
 )
 
@@ -136,32 +125,6 @@ func (s *store) get(ctx context.Context, customer, id uuid.UUID) (*booking, erro
 // confirm returns the booking in its present state, confirmed or not.
 func (s *store) confirm(ctx context.Context, customer, id uuid.UUID, code string) (*booking, error) {
 	return s.one(ctx, confirmSQL+bookingSQL, id, customer, code)
-}
-
-// cancel returns the booking in its present state, cancelled or not.
-func (s *store) cancel(ctx context.Context, customer, id uuid.UUID) (*booking, error) {
-	b, err := s.get(ctx, customer, id) // whose screening cancel.sql may wait for
-	if err != nil {
-		return nil, err
-	}
-	leave, err := s.enter(ctx, b.ScreeningID)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	return s.one(ctx, cancelSQL+bookingSQL, id, customer, s.lockTimeout)
-}
-
-// list returns up to limit of a customer's bookings, newest first, after a cursor; nil: from the newest one.
-func (s *store) list(ctx context.Context, customer uuid.UUID, after *keyset.Cursor, limit int) ([]booking, error) {
-	var at *time.Time
-	var id uuid.UUID
-	if after != nil {
-		at, id = &after.At, after.ID
-	}
-	bookings := []booking{}
-	_, err := postgres.Scan(ctx, s.db, &bookings, listSQL, customer, at, id, limit)
-	return bookings, err
 }
 
 // screenings returns the screening with an id and its free seats or, if id is nil, all screenings.

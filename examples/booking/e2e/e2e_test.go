@@ -57,9 +57,7 @@ var bookings = &faulttest.Service{
 	}),
 	SignUp:     "/api/customers",
 	Collection: "/api/bookings",
-	Actions: map[faulttest.Operation]func(string, []byte) faulttest.Request{
-		faulttest.Confirm: confirm, faulttest.Cancel: faulttest.Post("cancel"),
-	},
+	Actions:    map[faulttest.Operation]func(string, []byte) faulttest.Request{faulttest.Confirm: confirm},
 	Create: func(body, key string) faulttest.Request {
 		r := faulttest.Request{Method: http.MethodPost, Path: "/api/bookings", Body: body}
 		if key != "" {
@@ -77,17 +75,15 @@ var bookings = &faulttest.Service{
 	},
 	Decode: decodeBooking,
 	Rejections: map[string]faulttest.Rejection{
-		"/problems/booking-confirmed": faulttest.RejectedConfirmed,
-		"/problems/booking-cancelled": faulttest.RejectedCancelled,
-		"/problems/booking-expired":   faulttest.RejectedLate,
-		"/problems/seats-taken":       faulttest.RejectedExhausted,
-		"/problems/too-many-seats":    faulttest.RejectedBound,
+		"/problems/booking-expired": faulttest.RejectedLate,
+		"/problems/seats-taken":     faulttest.RejectedExhausted,
+		"/problems/too-many-seats":  faulttest.RejectedBound,
 	},
 
 	Table: "bookings",
 	Rows: `
 		SELECT idempotency_key AS key, id, expires_at AS deadline,
-		       CASE WHEN status IN ('cancelled', 'expired') THEN ended_at END AS cancelled_at,
+		       CASE status WHEN 'expired' THEN ended_at END AS cancelled_at,
 		       CASE status WHEN 'expired' THEN 'timed out' ELSE status END AS status
 		FROM bookings`,
 	// A batch has a customer and a screening of its own, both with the batch's id.
@@ -244,11 +240,8 @@ func decodeBooking(body []byte) (faulttest.Row, error) {
 		return faulttest.Row{}, err
 	}
 	decoded := faulttest.Row{State: faulttest.State{Status: faulttest.Status(b.Status), ID: b.ID}, Deadline: b.ExpiresAt}
-	switch b.Status {
-	case "expired":
+	if b.Status == "expired" {
 		decoded.Status, decoded.CancelledAt = faulttest.TimedOut, b.EndedAt
-	case "cancelled":
-		decoded.CancelledAt = b.EndedAt
 	}
 	return decoded, nil
 }
