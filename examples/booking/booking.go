@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	_ "embed"
+	"fmt"
 	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
+	"gorm.io/gorm"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
@@ -31,31 +33,41 @@ type booking struct {
 	ServerTime  time.Time  `json:"server_time"`
 }
 
-// screening is a screening as everyone sees it.
-type screening struct {
-	ID       uuid.UUID `json:"id"`
-	Title    string    `json:"title"`
-	StartsAt time.Time `json:"starts_at"`
-	Capacity int       `json:"capacity"` // how many seats it has
-	Free     int       `json:"free"`     // how many of them are free
-
-	// FreeSeats has the names of the free seats, in the answer with one screening.
-	FreeSeats []string `json:"free_seats,omitempty" gorm:"serializer:json"`
-}
-
-//go:embed openapi.yaml
-var contract []byte
+var (
+	//go:embed schema.sql
+	schemaSQL string
+	//go:embed seed.sql
+	seedSQL string
+	//go:embed expire.sql
+	expireSQL string
+	//go:embed free.sql
+	freeSQL string
+	//go:embed invariants.sql
+	invariantsSQL string
+	//go:embed openapi.yaml
+	contract []byte
+)
 
 // rows describes the bookings that time out. To time out a booking means to expire it. Its shared rows are its seats.
 var rows = reconcile.Rows{Table: "bookings", Due: "expires_at", TimeOut: expireSQL, Free: freeSQL}
 
 // addBookings adds bookings to a process: their routes, the kind of task that expires them, and their invariants.
-func addBookings(p *app.Process, customers *rest.Tokens, o *options) error {
+func addBookings(p *app.Process, o *options) error {
 	expire, err := p.NewKind(expireKind)
 	if err != nil {
 		return err
 	}
-	bookings := newStore(p.DB, o)
+	var customers *rest.Tokens // nil: the process does not serve the API
+	if p.Has(app.API) {
+		customers, err = rest.NewTokens(rest.TokenConfig{
+			Key: []byte(o.TokenKey), Issuer: "booking", Audience: "booking-customers",
+			Cookie: "booking_token", CookiePath: "/api", SignUp: "sign up with POST /api/customers",
+		})
+		if err != nil {
+			return app.Usage(err)
+		}
+	}
+	bookings := newService(p.DB, o, expire.Publisher)
 	if p.Redis == nil {
 		bookings.WithoutTasks()
 	}
@@ -64,11 +76,23 @@ func addBookings(p *app.Process, customers *rest.Tokens, o *options) error {
 	}
 	p.Add(app.Part{
 		Contract:  [][]byte{contract, rest.SignUpContract},
-		Routes:    func(root, _ gin.IRouter) { addRoutes(root, customers, &service{bookings, expire.Publisher}) },
+		Routes:    func(root, _ gin.IRouter) { addRoutes(root, customers, bookings) },
 		Relations: []string{"bookings_idempotency_key", "bookings_pending_deadline", "seats_taken"},
 		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
 			return app.FindViolations(ctx, p.DB, full, invariantsSQL, bound.Microseconds(), full)
 		},
 	})
+	return nil
+}
+
+// createTables creates the tables of bookings, unless they exist. With seed it adds sample screenings.
+func createTables(ctx context.Context, db *gorm.DB, seed bool) error {
+	statements := schemaSQL
+	if seed {
+		statements += seedSQL
+	}
+	if err := db.WithContext(ctx).Exec(statements).Error; err != nil {
+		return fmt.Errorf("create the tables of bookings: %w", err)
+	}
 	return nil
 }

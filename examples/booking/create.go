@@ -1,17 +1,29 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	_ "embed"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/rest"
+)
+
+var (
+	//go:embed lock.sql
+	lockSQL string
+	//go:embed create.sql
+	createSQL string
 )
 
 // wish is a request for a booking.
@@ -35,37 +47,75 @@ func (w wish) fingerprint() []byte {
 	return sum[:]
 }
 
+// create creates a booking. If the customer has created one with the same idempotency key before, create returns it in
+// its present state, and replayed is true.
+func (s *service) create(ctx context.Context, customer uuid.UUID, w wish) (b *booking, replayed bool, err error) {
+	d, err := s.decide(ctx, customer, w)
+	if errors.Is(err, postgres.ErrBusy) || postgres.LockTimedOut(err) {
+		return nil, false, rest.Unavailable.Errorf("Many want these seats. Nothing has changed: repeat the request.")
+	}
+	if err != nil {
+		const advice = "Repeat the request with the same Idempotency-Key: it then returns the same booking. " +
+			"Without a key, it may create a second one."
+		return nil, false, rest.OutcomeUnknown(fmt.Errorf("create booking: %w", err), advice)
+	}
+	switch d.rejected {
+	case "":
+		// The booking and its outbox row are committed. If Publish fails, the relay publishes the row.
+		s.publisher.Publish(ctx, delay.At(d.booking.ID.String(), d.booking.ExpiresAt, d.booking.ServerTime))
+		return d.booking, false, nil
+	case "exists":
+		if bytes.Equal(d.booking.Fingerprint, w.fingerprint()) {
+			return d.booking, true, nil
+		}
+		err = rest.KeyReused.Errorf("The Idempotency-Key belongs to booking %s, which was another wish.", d.booking.ID)
+	case "unknown":
+		err = unknownScreening.Errorf("There is no screening %s, or it has begun.", w.screening)
+	case "bound":
+		e := tooManySeats.Errorf("You would have too many seats that are not confirmed: confirm a booking first.")
+		e.Extensions = map[string]any{"open_bookings": d.open}
+		err = e
+	case "taken":
+		err = seatsTaken.Errorf("Not all of these seats exist and are free.")
+	default:
+		err = fmt.Errorf("internal inconsistency: create.sql rejects with the unknown reason %q", d.rejected)
+	}
+	return nil, false, err
+}
+
 // decision is what create.sql has decided on a wish.
 type decision struct {
 	booking  *booking    // that has the wish's id or idempotency key; nil: none has
-	rejected *string     // why no booking was created, as create.sql says it; nil: booking was created now
+	rejected string      // why no booking was created, as create.sql says it; "": booking was created now
 	open     []uuid.UUID // the customer's pending bookings
 }
 
-// create decides on a wish, in one transaction and one round trip.
-func (s *store) create(ctx context.Context, customer uuid.UUID, w wish) (*decision, error) {
-	leave, err := s.enter(ctx, w.screening)
+// decide runs the statements of a creation, in one transaction and one round trip.
+func (s *service) decide(ctx context.Context, customer uuid.UUID, w wish) (*decision, error) {
+	leaveTurn, err := s.turns.Enter(ctx, w.screening.String())
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer leaveTurn()
+	leaveGate, err := s.gate.Enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leaveGate()
+
 	id := keyset.NewID()
 	var d *decision
-	var key *string
-	if w.key != "" {
-		key = &w.key
-	}
 	err = postgres.Pipeline(ctx, s.db, func() *pgx.Batch {
 		statements := new(pgx.Batch)
 		d = new(decision)
 		statements.Queue(lockSQL, w.screening, customer, s.lockTimeout)
 		statements.Queue(createSQL, pgx.NamedArgs{
 			"id": id, "customer": customer, "screening": w.screening, "seats": w.seats, "count": w.count,
-			"code": rand.Text()[:8], "key": key, "fingerprint": w.fingerprint(),
+			"code": rand.Text()[:8], "key": w.key, "fingerprint": w.fingerprint(),
 			"timeout": s.options.Timeout.Microseconds(), "kind": s.RowKind(expireKind),
 			"max_open_seats": s.options.MaxOpenSeats,
 		}).QueryRow(func(row pgx.Row) error { return row.Scan(&d.rejected, &d.open) })
-		statements.Queue(getSQL, id, customer, key).Query(func(rows pgx.Rows) error {
+		statements.Queue(getSQL, id, customer, w.key).Query(func(rows pgx.Rows) error {
 			found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[booking])
 			if len(found) > 0 {
 				d.booking = found[0]
@@ -74,8 +124,5 @@ func (s *store) create(ctx context.Context, customer uuid.UUID, w wish) (*decisi
 		})
 		return statements
 	})
-	if err != nil {
-		return nil, fmt.Errorf("create booking: %w", err)
-	}
-	return d, nil
+	return d, err
 }

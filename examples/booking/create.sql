@@ -1,9 +1,9 @@
 -- Creates a booking after lock.sql: it takes the seats, all or none, and writes the booking and the outbox row of the
 -- task that expires it. It returns why it has created none: 'exists', if a booking has the idempotency key already,
--- 'unknown', 'bound' or 'taken'; or NULL if it has created the booking. The constant getSQL then returns the booking.
+-- 'unknown', 'bound' or 'taken'; or '' if it has created the booking. The constant getSQL then returns the booking.
 --
 -- @id · @customer · @screening · @seats: their names, NULL for any free ones · @count of seats · @code
--- @key: idempotency key, or NULL · @fingerprint, or NULL without a key · @timeout in microseconds
+-- @key: idempotency key, '' for none · @fingerprint, NULL without a key · @timeout in microseconds
 -- @kind of the task, '' for no outbox row · @max_open_seats in the customer's pending bookings
 WITH clock AS MATERIALIZED (
     -- It is read after the locks are taken, so that the wait for them does not shorten the time to confirm.
@@ -43,8 +43,8 @@ free AS MATERIALIZED (
 created AS (
     INSERT INTO bookings
         (id, customer_id, screening_id, seats, code, idempotency_key, fingerprint, created_at, expires_at)
-    SELECT @id::uuid, @customer::uuid, @screening::uuid, free.seats, @code::text, @key::text, @fingerprint::bytea,
-           clock.at, clock.at + @timeout::bigint * interval '1 microsecond'
+    SELECT @id::uuid, @customer::uuid, @screening::uuid, free.seats, @code::text, nullif(@key::text, ''),
+           @fingerprint::bytea, clock.at, clock.at + @timeout::bigint * interval '1 microsecond'
     FROM (SELECT array_agg(seat ORDER BY seat) AS seats FROM free) AS free CROSS JOIN clock
     WHERE cardinality(free.seats) = @count::bigint
     RETURNING id, expires_at
@@ -58,6 +58,6 @@ owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
     SELECT @kind::text, id::text, expires_at FROM created WHERE @kind::text <> ''
 )
-SELECT CASE WHEN NOT EXISTS (SELECT FROM created) THEN coalesce(checked.rejected, 'taken') END AS rejected,
+SELECT CASE WHEN EXISTS (SELECT FROM created) THEN '' ELSE coalesce(checked.rejected, 'taken') END AS rejected,
        coalesce(open.ids, '[]') AS open
 FROM checked CROSS JOIN open

@@ -14,12 +14,8 @@ import (
 
 // addRoutes adds the customers' API.
 func addRoutes(r gin.IRouter, tokens *rest.Tokens, s *service) {
-	open := r.Group("/api")
-	open.POST("/customers", rest.Parameters(), rest.Handle(tokens.SignUp))
-	open.Match(rest.ReadMethods, "/screenings", rest.Parameters(), rest.Handle(s.answerScreenings))
-	open.Match(rest.ReadMethods, "/screenings/:id", rest.Parameters(), rest.Handle(s.answerScreening))
-
-	own := open.Group("/bookings", tokens.Authenticate())
+	r.POST("/api/customers", rest.Parameters(), rest.Handle(tokens.SignUp))
+	own := r.Group("/api/bookings", tokens.Authenticate())
 	own.POST("", rest.Parameters(), rest.Handle(s.answerCreate))
 	own.Match(rest.ReadMethods, "/:id", rest.Parameters(), rest.Handle(s.answerGet))
 	own.POST("/:id/confirm", rest.Parameters(), rest.Handle(s.answerConfirm))
@@ -31,26 +27,6 @@ func respond(c *gin.Context, status int, body any, err error) error {
 		c.JSON(status, body)
 	}
 	return err
-}
-
-func (s *service) answerScreenings(c *gin.Context) error {
-	screenings, err := s.store.screenings(c.Request.Context(), nil)
-	return respond(c, http.StatusOK, rest.List[screening]{Items: screenings}, err)
-}
-
-func (s *service) answerScreening(c *gin.Context) error {
-	id, err := rest.PathID(c, "a screening")
-	if err != nil {
-		return err
-	}
-	found, err := s.store.screenings(c.Request.Context(), &id)
-	if err != nil {
-		return err
-	}
-	if len(found) == 0 {
-		return rest.NotFound.Errorf("There is no screening with this id.")
-	}
-	return respond(c, http.StatusOK, found[0], nil)
 }
 
 func (s *service) answerCreate(c *gin.Context) error {

@@ -1,9 +1,9 @@
--- Locks what decides on a new booking: its screening, then its customer. The next statement of the transaction decides.
--- It cannot be part of this statement: a statement that waits for a lock still sees the other rows as they were before
--- its wait.
+-- Locks what decides on a new booking: its screening, then its customer. The next statement of the transaction
+-- decides. It cannot be part of this statement: a statement that waits for a lock still sees the other rows as they
+-- were before its wait.
 --
--- The lock of the screening puts its bookings one after the other, so that a booking of any free seats finds those that
--- became free before. If your customers name all seats, you do not need it: the locks of the seats suffice.
+-- The lock of the screening puts its bookings one after the other, so that a booking of any free seats finds those
+-- that became free before. If your customers name all seats, you do not need it: the locks of the seats suffice.
 --
 -- $1 screening id · $2 customer id · $3 lock_timeout for the rest of the transaction
 WITH setting AS MATERIALIZED (

@@ -45,8 +45,8 @@ func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 	return c.Serve.Run(ctx, program, c.open)
 }
 
-// migrateCommand is the command migrate. The migrations create the outbox and the table of the reconciler's reports, and
-// also the tables of orders, if there are any; they stay empty here.
+// migrateCommand is the command migrate. The migrations create the outbox and the table of the reconciler's reports,
+// and also the tables of orders, if there are any; they stay empty here.
 type migrateCommand struct {
 	Seed bool `name:"seed" help:"Add sample screenings, unless they exist."`
 	app.Migrate

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 // cinema is a service on a database of its own, without a queue. It waits for turns and locks as long as a test needs.
 type cinema struct {
 	*service
-	db        *sql.DB
+	db        *sql.DB // hides that of the service
 	published *parttest.Published
 	table     *reconcile.Table
 }
@@ -33,10 +33,11 @@ func newCinema(t testing.TB) *cinema {
 	t.Helper()
 	db, pool := parttest.OpenDB(t, testenv.Postgres(t), 20)
 	testenv.Must(t, createTables(t.Context(), db, false))
-	s, published := newStore(db, &options{Timeout: time.Minute, MaxOpenSeats: 10}), new(parttest.Published)
+	published := new(parttest.Published)
+	s := newService(db, &options{Timeout: time.Minute, MaxOpenSeats: 10}, published)
 	s.turns, s.lockTimeout = postgres.NewKeyGate(100, time.Minute), "1min"
 	return &cinema{
-		service: &service{s, published}, db: pool, published: published,
+		service: s, db: pool, published: published,
 		table: reconcile.NewTable(db, expireKind, rows, nil, slog.New(slog.DiscardHandler)),
 	}
 }
@@ -92,7 +93,7 @@ func (c *cinema) free(t testing.TB, screening uuid.UUID) int {
 // violations returns the violations of the invariants.
 func (c *cinema) violations(t testing.TB, full bool) []app.Violation {
 	t.Helper()
-	found, err := app.FindViolations(t.Context(), c.store.db, full, invariantsSQL, time.Minute.Microseconds(), full)
+	found, err := app.FindViolations(t.Context(), c.service.db, full, invariantsSQL, time.Minute.Microseconds(), full)
 	testenv.Must(t, err)
 	return found
 }

@@ -9,7 +9,6 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/ops"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/rest"
 )
 
 // options are the options of bookings and of the operators' API.
@@ -47,29 +46,10 @@ func (o *options) open(ctx context.Context, cfg app.Config, log *slog.Logger) (*
 		return nil, err
 	}
 	p := app.New(connections, cfg, log)
-	if err := o.addParts(p); err != nil {
+	if err := addBookings(p, o); err != nil {
 		p.Close()
 		return nil, err
 	}
-	return p, nil
-}
-
-// addParts adds all parts to the process.
-func (o *options) addParts(p *app.Process) error {
-	var customers *rest.Tokens // nil: the process does not serve the API
-	if p.Has(app.API) {
-		var err error
-		customers, err = rest.NewTokens(rest.TokenConfig{
-			Key: []byte(o.TokenKey), Issuer: "booking", Audience: "booking-customers",
-			Cookie: "booking_token", CookiePath: "/api", SignUp: "sign up with POST /api/customers",
-		})
-		if err != nil {
-			return app.Usage(err)
-		}
-	}
-	if err := addBookings(p, customers, o); err != nil {
-		return err
-	}
 	ops.Add(p, nil)
-	return nil
+	return p, nil
 }

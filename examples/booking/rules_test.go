@@ -80,8 +80,8 @@ func TestBookingOperationsInEachState(t *testing.T) {
 	}
 }
 
-// TestBookingDeadlineMovesDuringLockWait moves the deadline while a confirmation waits for the lock of the booking. The
-// deadline at the time when it gets the lock decides.
+// TestBookingDeadlineMovesDuringLockWait moves the deadline while a confirmation waits for the lock of the booking.
+// The deadline at the time when it gets the lock decides.
 func TestBookingDeadlineMovesDuringLockWait(t *testing.T) {
 	const late = `
 		UPDATE bookings SET created_at = now() - interval '1 hour', expires_at = clock_timestamp() WHERE id = $1`
@@ -209,8 +209,8 @@ func TestBookingTakesAllSeatsOrNone(t *testing.T) {
 	c.checkInvariants(t)
 }
 
-// TestBookingOwesItsTask checks the outbox row and the published message of a booking, and that a service without Redis
-// writes no outbox row.
+// TestBookingOwesItsTask checks the outbox row and the published message of a booking, and that a service without
+// Redis writes no outbox row.
 func TestBookingOwesItsTask(t *testing.T) {
 	c := newCinema(t)
 	b := c.book(t, uuid.New(), anyOf(c.screening(t, 1), 1))
@@ -218,7 +218,7 @@ func TestBookingOwesItsTask(t *testing.T) {
 		WHERE o.kind = $1 AND o.due_at = b.expires_at`, expireKind); n != 1 || c.published.Of(b.ID) != 1 {
 		t.Errorf("%d outbox rows, published %d times; want both once", n, c.published.Of(b.ID))
 	}
-	c.store.WithoutTasks()
+	c.WithoutTasks()
 	c.book(t, uuid.New(), anyOf(c.screening(t, 1), 1))
 	if n := testenv.Query[int](t, c.db, `SELECT count(*) FROM outbox`); n != 1 {
 		t.Errorf("%d outbox rows, want none for the booking without tasks", n-1)
@@ -267,7 +267,8 @@ func TestParallelBookingsKeepBound(t *testing.T) {
 		if open, ok := e.Extensions["open_bookings"].([]uuid.UUID); !ok || len(open) != 3 {
 			t.Errorf("the rejection %v names the bookings %v, want 3", err, e.Extensions)
 		}
-		testenv.Exec(t, c.db, `UPDATE bookings SET created_at = now() - interval '1 hour', expires_at = now() - interval '1 s'
+		testenv.Exec(t, c.db, `
+			UPDATE bookings SET created_at = now() - interval '1 hour', expires_at = now() - interval '1 s'
 			WHERE customer_id = $1`, customer)
 		c.book(t, customer, anyOf(screenings[0], 10)) // overdue bookings do not count
 	}
@@ -408,8 +409,8 @@ func TestBookingsDoNotDeadlock(t *testing.T) {
 	c.checkInvariants(t)
 }
 
-// TestExpiryLeavesLockedBookings expires a batch with a booking and a seat that other sessions have locked. The rest of
-// the batch expires.
+// TestExpiryLeavesLockedBookings expires a batch with a booking and a seat that other sessions have locked. The rest
+// of the batch expires.
 func TestExpiryLeavesLockedBookings(t *testing.T) {
 	c := newCinema(t)
 	screening := c.screening(t, 3)
@@ -440,11 +441,11 @@ func TestExpiryLeavesLockedBookings(t *testing.T) {
 	c.checkInvariants(t)
 }
 
-// TestLockedScreeningDelaysNoOthers sends many more requests for a locked screening than there are connections. Three of
-// them wait for the lock, and all others are rejected. Meanwhile another screening is booked.
+// TestLockedScreeningDelaysNoOthers sends many more requests for a locked screening than there are connections. Three
+// of them wait for the lock, and all others are rejected. Meanwhile another screening is booked.
 func TestLockedScreeningDelaysNoOthers(t *testing.T) {
 	c := newCinema(t)
-	c.store.turns = newStore(c.store.db, c.store.options).turns
+	c.turns = newService(c.service.db, c.options, c.published).turns
 	locked, other := c.screening(t, 50), c.screening(t, 50)
 	release := testenv.HoldLock(t, c.db, `SELECT FROM screenings WHERE id = $1 FOR UPDATE`, locked)
 	var rejected atomic.Int64
@@ -458,7 +459,9 @@ func TestLockedScreeningDelaysNoOthers(t *testing.T) {
 			return err
 		})
 	}()
-	testenv.Eventually(t, "all but three requests are rejected", func() bool { return rejected.Load() == 150-turnsAtATime })
+	testenv.Eventually(t, "all but three requests are rejected", func() bool {
+		return rejected.Load() == 150-turnsAtATime
+	})
 	testenv.AwaitLockWait(t, c.db)
 	c.book(t, uuid.New(), anyOf(other, 1))
 	release()
@@ -472,7 +475,7 @@ func TestLockedScreeningDelaysNoOthers(t *testing.T) {
 // and nothing has changed.
 func TestBookingWaitsForNoLockForLong(t *testing.T) {
 	c := newCinema(t)
-	c.store.lockTimeout = newStore(c.store.db, c.store.options).lockTimeout
+	c.lockTimeout = newService(c.service.db, c.options, c.published).lockTimeout
 	screening := c.screening(t, 2)
 	release := testenv.HoldLock(t, c.db, `SELECT FROM seats FOR UPDATE`)
 	_, _, err := c.create(t.Context(), uuid.New(), named(screening, "A02"))
@@ -501,7 +504,8 @@ func TestBookingInvariantsFindViolations(t *testing.T) {
 			`UPDATE seats SET booking_id = NULL WHERE booking_id = $1 AND seat = 'A03'`, []any{b.ID}},
 		{1, `UPDATE bookings SET seats = '{A01}' WHERE id = $1`,
 			`UPDATE bookings SET seats = '{A02}' WHERE id = $1`, []any{other.ID}},
-		{2, `UPDATE bookings SET created_at = now() - interval '1 day', expires_at = now() - interval '1 hour' WHERE id = $1`,
+		{2, `UPDATE bookings SET created_at = now() - interval '1 day', expires_at = now() - interval '1 hour'
+			WHERE id = $1`,
 			`UPDATE bookings SET expires_at = now() + interval '1 hour' WHERE id = $1`, []any{b.ID}},
 	} {
 		testenv.Exec(t, c.db, test.break_, test.arguments...)

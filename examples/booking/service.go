@@ -1,21 +1,35 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
+	_ "embed"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/google/uuid"
+	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
 )
 
-// The classes of error that package rest does not declare.
+// bookingSQL is the end of the statements that return bookings. They name the bookings result, and the present clock.
+const bookingSQL = `
+	SELECT r.id, r.screening_id, to_json(r.seats) AS seats, r.status, r.code, r.fingerprint,
+	       r.created_at, r.expires_at, r.ended_at, clock.at AS server_time
+	FROM result r CROSS JOIN clock`
+
+// $1 id · $2 customer id · $3 an idempotency key that also finds the booking, or ""
+const getSQL = `WITH clock AS (SELECT clock_timestamp() AS at), result AS (
+		SELECT * FROM bookings WHERE customer_id = $2::uuid AND (id = $1::uuid OR idempotency_key = $3::text)
+	)` + bookingSQL
+
+//go:embed confirm.sql
+var confirmSQL string
+
+// The problems that package rest does not declare.
 var (
 	unknownScreening = rest.Class{
 		Code: "unknown-screening", Status: http.StatusUnprocessableEntity, Title: "Unknown screening",
@@ -26,62 +40,47 @@ var (
 	bookingExpired = rest.Class{Code: "booking-expired", Status: http.StatusConflict, Title: "Booking expired"}
 )
 
-// service answers customers. It derives each answer from the state in which a statement has left a booking, so that a
-// repeated request gets the same answer.
+// service keeps bookings in PostgreSQL. It derives each answer from the state in which a statement has left a booking,
+// so that a repeated request gets the same answer.
 type service struct {
-	store     *store
-	publisher interface {
-		Publish(ctx context.Context, messages ...delay.Message) bool
-	}
+	db          *gorm.DB
+	options     *options
+	publisher   publisher
+	gate        *postgres.Gate    // for creations, which may wait for locks
+	turns       *postgres.KeyGate // for those of them that need the same screening
+	lockTimeout string            // of creations
+
+	delay.TaskRows
 }
 
-// create creates a booking. If the customer has created one with the same idempotency key before, create returns it in
-// its present state, and replayed is true.
-func (s *service) create(ctx context.Context, customer uuid.UUID, w wish) (b *booking, replayed bool, err error) {
-	d, err := s.store.create(ctx, customer, w)
-	switch {
-	case err != nil:
-		return nil, false, rest.OutcomeUnknown(notExecuted(err), "Repeat the request with the same Idempotency-Key: "+
-			"it then returns the same booking. Without a key, it may create a second one.")
-	case d.rejected == nil:
-		// The booking and its outbox row are committed. If Publish fails, the relay publishes the row.
-		s.publisher.Publish(ctx, delay.At(d.booking.ID.String(), d.booking.ExpiresAt, d.booking.ServerTime))
-		return d.booking, false, nil
-	case *d.rejected == "exists" && bytes.Equal(d.booking.Fingerprint, w.fingerprint()):
-		return d.booking, true, nil
-	}
-	return nil, false, d.reason(w)
+type publisher interface {
+	Publish(ctx context.Context, messages ...delay.Message) bool
 }
 
-// reason returns the error for a wish that was rejected.
-func (d *decision) reason(w wish) error {
-	switch *d.rejected {
-	case "exists":
-		return rest.KeyReused.Errorf("The Idempotency-Key belongs to booking %s, which was another wish.", d.booking.ID)
-	case "unknown":
-		return unknownScreening.Errorf("There is no screening %s, or it has begun.", w.screening)
-	case "bound":
-		e := tooManySeats.Errorf("You would have too many seats that are not confirmed: confirm a booking first.")
-		e.Extensions = map[string]any{"open_bookings": d.open}
-		return e
-	case "taken":
-		return seatsTaken.Errorf("Not all of these seats exist and are free.")
-	default:
-		return fmt.Errorf("internal inconsistency: create.sql rejects with the unknown reason %q", *d.rejected)
+// At most turnsAtATime creations work on a screening or wait for its locks. A creation that waits too long for its
+// turn, or for a lock, is rejected, so that a lock on one screening does not stop the bookings of all others.
+const (
+	turnsAtATime = 3
+	longestWait  = 200 * time.Millisecond
+)
+
+func newService(db *gorm.DB, o *options, p publisher) *service {
+	return &service{
+		db: db, options: o, publisher: p, gate: postgres.NewGate(db),
+		turns: postgres.NewKeyGate(turnsAtATime, longestWait), lockTimeout: longestWait.String(),
 	}
 }
 
 func (s *service) get(ctx context.Context, customer, id uuid.UUID) (*booking, error) {
-	b, err := s.store.get(ctx, customer, id)
-	return b, notFound(err)
+	return s.one(ctx, getSQL, id, customer, "")
 }
 
 // confirm confirms a booking before its deadline. It is idempotent.
 func (s *service) confirm(ctx context.Context, customer, id uuid.UUID, code string) (*booking, error) {
-	b, err := s.store.confirm(ctx, customer, id, code)
+	b, err := s.one(ctx, confirmSQL+bookingSQL, id, customer, code)
 	switch {
 	case err != nil:
-		return nil, rest.OutcomeUnknown(notFound(err), "Repeat the request: a booking is confirmed once.")
+		return nil, rest.OutcomeUnknown(err, "Repeat the request: a booking is confirmed once.")
 	case b.Code != code:
 		return nil, wrongCode.Errorf("This is not the code that the answer to the creation had.")
 	case b.Status == "confirmed":
@@ -92,19 +91,15 @@ func (s *service) confirm(ctx context.Context, customer, id uuid.UUID, code stri
 	}
 }
 
-// notFound replaces errNotFound by the error for the client. It returns any other error, and nil, unchanged.
-func notFound(err error) error {
-	if errors.Is(err, errNotFound) {
-		return rest.NotFound.Errorf("There is no booking with this id.")
+// one runs a statement that returns a booking, or no row if the customer has no such booking.
+func (s *service) one(ctx context.Context, statement string, args ...any) (*booking, error) {
+	var b booking
+	found, err := postgres.Scan(ctx, s.db, &b, statement, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read or change a booking: %w", err)
 	}
-	return err
-}
-
-// notExecuted replaces the error of a statement that got no turn or no lock in time, and so has changed nothing. It
-// returns any other error unchanged.
-func notExecuted(err error) error {
-	if errors.Is(err, postgres.ErrBusy) || postgres.LockTimedOut(err) {
-		return rest.Unavailable.Errorf("Many want these seats. Nothing was changed: repeat the request in a moment.")
+	if !found {
+		return nil, rest.NotFound.Errorf("There is no booking with this id.")
 	}
-	return err
+	return &b, nil
 }
