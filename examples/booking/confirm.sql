@@ -10,7 +10,8 @@ clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at FROM locked
 ),
 confirmed AS (
-    -- expires_at = l.expires_at: see rule 6 in docs/make-it-yours.md.
+    -- expires_at = l.expires_at: PostgreSQL checks the constraints on the row as the statement first saw it, before it
+    -- reads the version that a session has committed meanwhile, which may have another deadline.
     UPDATE bookings b SET status = 'confirmed', ended_at = clock.at, ended_by = 'customer', expires_at = l.expires_at
     FROM locked l CROSS JOIN clock
     WHERE b.id = l.id AND l.status = 'pending' AND clock.at < l.expires_at AND l.code = $3::text

@@ -10,7 +10,8 @@ locked AS MATERIALIZED (
     -- The count makes PostgreSQL evaluate setting first.
     -- SKIP LOCKED: a session that has locked a booking is about to confirm it. The rest of the batch need not
     -- wait.
-    -- CASE: so that PostgreSQL does not read all due bookings for each batch; see rule 23 in docs/make-it-yours.md.
+    -- CASE: PostgreSQL cannot use the index of pending bookings for it, so it reads the bookings by their ids. With the
+    -- plain conditions it may read all that are due for each batch.
     SELECT id, expires_at FROM bookings
     WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN expires_at <= now() END
       AND (SELECT count(*) FROM setting) = 1
@@ -28,7 +29,7 @@ released AS (
     UPDATE seats s SET booking_id = NULL FROM held h WHERE s.screening_id = h.screening_id AND s.seat = h.seat
 ),
 ended AS (
-    -- expires_at = l.expires_at: see rule 6 in docs/make-it-yours.md.
+    -- expires_at = l.expires_at: for the reason in confirm.sql.
     UPDATE bookings b
     SET status = 'expired', ended_at = clock_timestamp(), ended_by = $2::text, expires_at = l.expires_at
     FROM locked l
