@@ -247,7 +247,7 @@ func testDemoWithoutServers(t *testing.T) {
 		t.Errorf("the demo ended with %v, want exit code 1", err)
 	}
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-	faulttest.Contains(t, lines[len(lines)-1], orders.Program+": no PostgreSQL server binaries", "apt-get install postgresql", orders.Program+" serve", "start a container engine", "docker version")
+	faulttest.Contains(t, lines[len(lines)-1], orders.Program+": no PostgreSQL server binaries", "apt-get install postgresql", "the command serve", "start a container engine", "docker version")
 }
 
 // nameOf returns the name of a process's program, or "" if the process has ended.

@@ -6,7 +6,7 @@
 -- @key: idempotency key, '' for none · @fingerprint, NULL without a key · @timeout in microseconds
 -- @kind of the task, '' for no outbox row · @max_open_seats in the customer's pending bookings
 WITH clock AS MATERIALIZED (
-    -- It is read after the locks are taken, so that the wait for them does not shorten the time to confirm.
+    -- It is read after the locks of lock.sql are taken, so that the wait for them does not shorten the time to confirm.
     SELECT clock_timestamp() AS at
 ),
 open AS MATERIALIZED (

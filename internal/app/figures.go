@@ -13,7 +13,7 @@ var (
 )
 
 // BacklogOf returns the statement of a figure of [Part.Figures]: how many rows of a table are pending, and how long the
-// earliest is overdue. Its arguments are those of [reconcile.Rows].
+// earliest is overdue. Its arguments are Table and Due of [reconcile.Rows].
 func BacklogOf(table, due string) string {
 	return strings.NewReplacer("{table}", table, "{due}", due).Replace(backlogSQL)
 }

@@ -1,7 +1,7 @@
 // Package app holds what the parts of a service share in one process: the connections, the log, the metrics, the HTTP
 // router and the kinds of task.
 //
-// A part is a feature that a team can leave out: orders, pages, reminders. [Connect] connects to the servers, and
+// A part is a feature that a team can leave out, such as pages. [Connect] connects to the servers, and
 // [New] returns a [Process] without parts. Each part then adds itself: its kinds of task with [Process.NewKind], and
 // everything else with [Process.Add], whose argument, a [Part], lists what a part can have. [Process.Run] runs them
 // all. The package knows no part.

@@ -20,12 +20,10 @@ import (
 // ErrNoEngine means that no container engine answers on this machine.
 var ErrNoEngine = errors.New("no container engine answers: neither `docker version` nor `podman version` succeeds")
 
-// PostgresImage returns the image for PostgreSQL in a container: the value of POSTGRES_IMAGE or, without it, the same
-// default as in docker-compose.yml.
+// PostgresImage returns the image for PostgreSQL in a container: the value of POSTGRES_IMAGE or, without it, a default.
 func PostgresImage() string { return cmp.Or(os.Getenv("POSTGRES_IMAGE"), "postgres:17.6-alpine") }
 
-// RedisImage returns the image for Redis in a container: the value of REDIS_IMAGE or, without it, the same default as
-// in docker-compose.yml.
+// RedisImage returns the image for Redis in a container: the value of REDIS_IMAGE or, without it, a default.
 func RedisImage() string { return cmp.Or(os.Getenv("REDIS_IMAGE"), "redis:7.4.5-alpine") }
 
 // Engine is a container engine, Docker or Podman. This package calls the engine's command.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -58,6 +59,9 @@ func (s *Service) chaosFaults() []ChaosFault {
 	if s.Shared != nil {
 		faults = append(faults, ChaosFault{"one shared row locked", PostgresServer, func(d *Deployment, _ int) func() {
 			_, release := d.lockShared(s.Bodies[0])
+			return release
+		}}, ChaosFault{"all shared rows locked", PostgresServer, func(d *Deployment, _ int) func() {
+			_, release := d.Lock(s.Shared.Lock, slices.Collect(maps.Keys(d.supplies())))
 			return release
 		}})
 	}

@@ -143,7 +143,7 @@ func (d *Deployment) checkAPI(c *Client) error {
 	if err != nil || !s.has(Cancel) {
 		return err
 	}
-	row, err = c.checkedRow("Create", http.StatusCreated, s.Create(s.Bodies[0], ""), Pending)
+	row, err = c.checkedRow("Create", http.StatusCreated, s.Create(s.Bodies[0], key+"-cancelled"), Pending)
 	if err != nil {
 		return err
 	}

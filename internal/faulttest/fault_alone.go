@@ -39,8 +39,8 @@ func (*Service) AloneFaults() []Fault {
 	}
 }
 
-// addAndRemoveRedis replaces each process by one with Redis, and later by one without it, in the order that
-// docs/postgres-alone.md says. In between, both kinds run at the same time.
+// addAndRemoveRedis replaces each process by one with Redis, and later by one without it: workers and relays come first
+// and go last. In between, both kinds run at the same time.
 func addAndRemoveRedis(d *Deployment) {
 	alone := d.Env
 	redis := d.RDB.Options()

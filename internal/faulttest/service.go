@@ -161,7 +161,7 @@ type SharedRows struct {
 	Units func(body string) map[string]int
 	// Supplies selects the names of the shared rows, and how many units of each are free.
 	Supplies string
-	// Together tells that the units of a row must be consecutive, or of one group. Then a new row may be rejected
+	// Together tells that the units of a row must be consecutive. Then a new row may be rejected
 	// although enough units are free, because they are in pieces. Without Together a load reports such a rejection.
 	Together bool
 	// Stock prepares the migrated database for a load. It adds so much of each shared row, except the scarce one, that
@@ -270,7 +270,7 @@ func (d *Deployment) rejectTimeouts(condition string) (accept func()) {
 	return func() { d.Exec(noTrigger) }
 }
 
-// blockTimeouts makes each statement that times rows out wait for a lock, as it would for that of a shared row.
+// blockTimeouts makes each statement that times rows out wait for a lock, after it has changed a row.
 func (d *Deployment) blockTimeouts() (release func()) {
 	d.T.Helper()
 	_, unlock := d.Lock(`SELECT pg_advisory_xact_lock(` + blockedTimeouts + `)`)
@@ -284,8 +284,10 @@ func (d *Deployment) blockTimeouts() (release func()) {
 const (
 	noTrigger       = `DROP FUNCTION on_timeout() CASCADE` // undoes onTimeout
 	blockedTimeouts = `7301, 1`                            // the key of an advisory lock that the program does not use
-	// waitingTimeouts selects the sessions that wait in order to time rows out, because of blockTimeouts.
-	waitingTimeouts = `datname = current_database() AND wait_event_type = 'Lock' AND wait_event = 'advisory'`
+	// waitingTimeouts selects the sessions that wait in order to time rows out, because of blockTimeouts. The program may
+	// wait for advisory locks of its own.
+	waitingTimeouts = `pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND (classid, objid) = (` +
+		blockedTimeouts + `) AND NOT granted)`
 )
 
 // laterMigration returns a migration of a later version of the service.

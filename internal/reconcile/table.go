@@ -73,16 +73,16 @@ type Rows struct {
 
 	// TimeOut times out those rows of a batch that are due. It is a WITH clause. Its part named ended has a row for
 	// each row that was timed out; [Rows.Statements] adds what returns the verdicts. TimeOut skips a row that another
-	// session has locked. If it changes shared rows, it sets a short lock_timeout for itself, as cancel_due.sql of
-	// package order does.
+	// session has locked. If it changes shared rows, it first sets a short lock_timeout for itself:
+	// set_config('lock_timeout', '500', true).
 	//
 	// Parameters: $1 ids (uuid[]) · $2 the [Actor] (text)
 	//
 	// Columns of ended: id · due_at, ended_at (timestamptz) · owner, reason (may be absent: see [Verdict])
 	TimeOut string
 
-	// Pending returns a page of the rows that are pending, as pending.sql does, whose comment has its parameters. It
-	// is for rows that other columns than status and Due describe. "" means that pending.sql is used.
+	// Pending returns a page of the rows that are pending, as pending.sql does, whose comment has its parameters. Only
+	// rows with Ask may need it, because other columns than status and Due describe them. "": pending.sql is used.
 	Pending string
 
 	// Free returns those ids of a batch whose shared rows no other session has locked. It waits for no lock. Free is
@@ -110,7 +110,8 @@ type Rows struct {
 //   - While the database is unavailable, tasks are postponed, and their attempts do not count as failed.
 //   - After a statement did not get a lock in time, the rows whose shared rows are free are timed out by a second statement.
 //     The others are [Blocked]: they are tried again later, and their attempts do not count as failed either. For a second
-//     no further statement waits: else thousands of rows that need the locked row would delay all others.
+//     each batch begins with those whose shared rows are free: else thousands of rows that need the locked row would
+//     delay all others.
 //   - Any other error is returned, so that the worker or the reconciler searches for the row that causes it.
 type Table struct {
 	db    *gorm.DB

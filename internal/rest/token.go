@@ -95,7 +95,7 @@ func (t *Tokens) SetCookie(c *gin.Context, token string) {
 var SignUpContract []byte
 
 // SignUp answers with the token of a new, anonymous customer. It stores nothing, because clients that only sign up must
-// not fill the database: what the customer creates first writes the customer's row.
+// not fill the database.
 func (t *Tokens) SignUp(c *gin.Context) error {
 	if err := RequireEmptyBody(c); err != nil {
 		return err
