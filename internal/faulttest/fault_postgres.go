@@ -121,15 +121,15 @@ func causeDeadlocks(d *Deployment) {
 		d.T.Skip("no row needs two shared rows")
 	}
 	began, before := time.Now(), d.Number(deadlocks)
-	for time.Since(began) < 4*time.Second {
+	Eventually(d.T, "a deadlock occurred", func() bool {
 		tx, release := d.Lock(d.Service.Shared.Lock, both[1:])
+		defer release()
 		d.Sleep(20 * time.Millisecond)
 		// PostgreSQL rolls back this transaction or the service's.
 		_, _ = tx.ExecContext(d.T.Context(), d.Service.Shared.Lock, both[:1])
-		release()
 		slices.Reverse(both)
-	}
-	// The session that PostgreSQL chooses is mostly one of the service, and it reports its statistics at most once a
-	// second.
-	Eventually(d.T, "a deadlock occurred", func() bool { return d.Number(deadlocks) > before })
+		// The session that PostgreSQL chooses is mostly one of the service, and it reports its statistics at most once a
+		// second.
+		return time.Since(began) > 4*time.Second && d.Number(deadlocks) > before
+	})
 }
