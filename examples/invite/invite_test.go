@@ -42,8 +42,18 @@ func newProcess(ctx context.Context, t *testing.T, redisURL string, timeout time
 
 const opsToken = "0123456789abcdef"
 
-// service is a running service.
-type service struct{ url string }
+// service is a running service. Each answer is checked against its contract.
+type service struct {
+	url      string
+	contract *parttest.Contract
+}
+
+func newService(t *testing.T, url string) *service {
+	t.Helper()
+	contract, err := parttest.LoadPieces("../../internal/app/openapi.yaml", "openapi.yaml")
+	testenv.Must(t, err)
+	return &service{url: url, contract: contract}
+}
 
 // start runs the service on a new database until the test ends.
 func start(t *testing.T, redisURL string, timeout time.Duration) *service {
@@ -64,10 +74,10 @@ func start(t *testing.T, redisURL string, timeout time.Duration) *service {
 		p.Close()
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return &service{url: "http://" + ln.Addr().String()}
+	return newService(t, "http://"+ln.Addr().String())
 }
 
-// send sends a request, and returns the status and the invitation of the answer.
+// send sends a request, checks the answer against the contract, and returns the status and the invitation that it has.
 func (s *service) send(t *testing.T, method, path, body string) (int, invitation) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.url+path, bytes.NewBufferString(body))
@@ -83,6 +93,9 @@ func (s *service) send(t *testing.T, method, path, body string) (int, invitation
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := s.contract.Check(req, resp.StatusCode, resp.Header, text); err != nil {
+		t.Error(err)
 	}
 	var i struct {
 		invitation

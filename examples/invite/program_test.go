@@ -33,6 +33,6 @@ func TestInviteRoutes(t *testing.T) {
 // TestInviteDemo runs the demo, and waits until an invitation has expired.
 func TestInviteDemo(t *testing.T) {
 	t.Parallel() // it waits for a deadline most of the time
-	s := &service{url: programtest.Demo(t, program(), &commands{}, "--timeout=2s")}
+	s := newService(t, programtest.Demo(t, program(), &commands{}, "--timeout=2s"))
 	s.waitForExpiry(t, s.create(t))
 }
