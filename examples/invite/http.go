@@ -22,7 +22,8 @@ func addRoutes(r gin.IRouter, s *store, publisher *delay.Publisher, timeout time
 		}
 		i, err := s.create(c.Request.Context(), email, timeout)
 		if err != nil {
-			return err
+			const advice = "A repeated request may create a second invitation, because there are no idempotency keys."
+			return rest.OutcomeUnknown(err, advice)
 		}
 		// The invitation and its outbox row are committed. If Publish fails, the relay publishes the row.
 		publisher.Publish(c.Request.Context(), delay.At(i.ID.String(), i.ExpiresAt, i.ServerTime))

@@ -162,6 +162,23 @@ func TestInvitations(t *testing.T) {
 	}
 }
 
+// TestInviteRequestsWithoutDatabase sends requests that may have taken effect. The answers say how to go on.
+func TestInviteRequestsWithoutDatabase(t *testing.T) {
+	url := testenv.Postgres(t)
+	db, _ := parttest.OpenDB(t, url, 1)
+	contract, router := newService(t, "").contract, parttest.NewRouter(slog.New(slog.DiscardHandler))
+	addRoutes(router, &store{db: db}, nil, time.Minute)
+	testenv.DisablePostgres(t, url)
+	for path, advice := range map[string]string{
+		"/invitations": "second invitation", "/invitations/" + uuid.NewString() + "/accept": "idempotent",
+	} {
+		answer := contract.Send(t, router, "POST", path, `{"email":"ada@example.com"}`)
+		if answer.Code != http.StatusServiceUnavailable || !strings.Contains(answer.Body.String(), advice) {
+			t.Errorf("POST %s: status %d, %s; want 503 and a detail with %q", path, answer.Code, answer.Body, advice)
+		}
+	}
+}
+
 // TestCommands runs the commands that need no process that serves. The doctor finds no fault after a sweep, and finds an
 // invitation that is pending too long.
 func TestCommands(t *testing.T) {
