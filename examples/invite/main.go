@@ -64,7 +64,7 @@ func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 }
 
 // migrateCommand is the command migrate. The migrations create the outbox and the table of the reconciler's reports,
-// and also the tables of orders, if there are any; they stay empty here.
+// and also those of other programs in this module, if there are any; they stay empty here.
 type migrateCommand struct{ app.Migrate }
 
 func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {

@@ -34,8 +34,9 @@ func TestInvitationsUnderFaults(t *testing.T) {
 
 func TestInvitationsInChaos(t *testing.T) { faulttest.Chaos(t, invitations) }
 
-// slow leaves out what orders show in the short tier. A service of your own runs it there.
-func slow(t *testing.T) { testenv.Slow(t, "the example shows what orders show") }
+// slow keeps go test fast in the original, whose own program runs the same tests. A service of your own does not call
+// it.
+func slow(t *testing.T) { testenv.Slow(t, "an example") }
 
 // module is the directory of the module.
 const module = "../../.."
