@@ -22,6 +22,8 @@ func TestWrongDescriptions(t *testing.T) {
 		name, field string // of the description
 		spoil       func(s *faulttest.Service)
 	}{
+		{"another variable", "Timeout", func(s *faulttest.Service) { s.Timeout = "TIME_TO_PAY" }},
+		{"another option", "Bounds.Env", func(s *faulttest.Service) { s.Bounds.Env = []string{"SHOP_MAX_UNITS=1"} }},
 		{"another table", "Table", func(s *faulttest.Service) { s.Table = "customers" }},
 		{"no deadline", "Rows", without("AS deadline")},
 		{"no key", "Rows", without("AS key")},

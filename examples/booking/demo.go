@@ -37,7 +37,7 @@ func (c *demoCommand) Run(ctx context.Context, program app.Program) error {
 				Reconcile: app.Reconcile{ReconcileSchedule: "@every 5s", ReconcileLookahead: 15 * time.Second},
 			},
 		},
-		options: options{Timeout: c.Timeout, MaxOpenSeats: maxSeats, TokenKey: rand.Text() + rand.Text()},
+		options: options{Timeout: c.Timeout, MaxOpenSeats: 10, TokenKey: rand.Text() + rand.Text()},
 	}
 	serve.Ops.OpsToken = rand.Text()
 	fmt.Fprintln(program.Out, "the operators' token is", serve.Ops.OpsToken)

@@ -35,7 +35,7 @@ func TestBookingOptions(t *testing.T) {
 func TestBookingRoutes(t *testing.T) {
 	const opsToken = "0123456789abcdef"
 	o := options{
-		Timeout: time.Minute, MaxOpenSeats: maxSeats, TokenKey: "0123456789abcdef0123456789abcdef",
+		Timeout: time.Minute, MaxOpenSeats: 10, TokenKey: "0123456789abcdef0123456789abcdef",
 		Ops: ops.Options{OpsToken: opsToken},
 	}
 	p, err := o.open(t.Context(), app.Config{

@@ -6,7 +6,9 @@ import (
 	"database/sql"
 	"fmt"
 	"net/http"
+	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,6 +24,9 @@ func wrong(field, format string, args ...any) error {
 // Check checks a description against a deployment that has no load: its statements run and fit each other, and a row
 // can be created, found, confirmed and cancelled as it says. The error names the field that is wrong.
 func (d *Deployment) Check(s *Service) error {
+	if err := d.checkVariables(s); err != nil {
+		return err
+	}
 	tx, err := d.DB.BeginTx(d.T.Context(), nil)
 	if err != nil {
 		return err
@@ -32,6 +37,33 @@ func (d *Deployment) Check(s *Service) error {
 		err = d.checkAPI(&Client{service: s, T: d.T, Base: apis[0].URL})
 	}
 	return err
+}
+
+// checkVariables checks that the program has an option for each environment variable that a description names. It would
+// ignore any other.
+func (d *Deployment) checkVariables(s *Service) error {
+	program, err := d.Service.Binary()
+	if err != nil {
+		return err
+	}
+	help, err := exec.CommandContext(d.T.Context(), program, "serve", "--help").Output()
+	if err != nil {
+		return fmt.Errorf("%s serve --help: %w", program, err)
+	}
+	variables := map[string]string{s.TimeoutVariable(): "Timeout"}
+	if s.Keep != "" {
+		variables[EnvPrefix+s.Keep] = "Keep"
+	}
+	for _, setting := range cmp.Or(s.Bounds, &CustomerBounds{}).Env {
+		name, _, _ := strings.Cut(setting, "=")
+		variables[name] = "Bounds.Env"
+	}
+	for name, field := range variables {
+		if !strings.Contains(string(help), "($"+name+")") {
+			return wrong(field, "the program's command serve has no option with the variable %s", name)
+		}
+	}
+	return nil
 }
 
 // checkTables checks the statements of a description. The caller rolls their transaction back.

@@ -184,8 +184,8 @@ type SharedRows struct {
 
 // CustomerBounds are the bounds on what one customer can have at a time.
 type CustomerBounds struct {
-	// Env are environment variables of a process that set the bounds so low that a load reaches them. Otherwise the
-	// faults with much competition find no call that was rejected because of a bound.
+	// Env are environment variables of a process that set the bounds that Exceeds knows, so low that a load reaches
+	// them. Otherwise the faults with much competition find no call that was rejected because of a bound.
 	Env []string
 	// Exceeds reports whether a customer with exactly these rows would exceed a bound with one more. All are given by
 	// their bodies. If it is wrong, a load reports rejections because of a bound that the customer does not reach.
