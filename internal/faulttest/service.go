@@ -55,7 +55,7 @@ type Service struct {
 	Program string
 	Module  string   // the directory of the module, seen from the package of the tests
 	Source  string   // the directory of the package main, below Module
-	Migrate []string // the command that creates the tables, and what the first of Bodies needs for 100 rows
+	Migrate []string // the command that creates the tables, and what the first of Bodies needs for 60 rows
 	Kind    string   // of the tasks that time rows out
 	// Timeout is the environment variable, without [EnvPrefix], of the time from a row's creation to its deadline.
 	Timeout string
