@@ -28,7 +28,7 @@ type commands struct {
 	Migrate   migrateCommand     `cmd:"" help:"Create or update the schema of the database."`
 	Reconcile reconcileCommand   `cmd:"" help:"Compare the invitations with Redis once, repair the differences, and print the report."`
 	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
-	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL. Its data is deleted when it stops."`
+	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Its data is deleted when it stops."`
 	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
 	Version   app.VersionCommand `cmd:"" help:"Print the version."`
 }
