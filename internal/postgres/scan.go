@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 
 	"gorm.io/gorm"
@@ -11,9 +12,18 @@ import (
 // can be repeated.
 func Scan(ctx context.Context, db *gorm.DB, dst any, statement string, args ...any) (found bool, err error) {
 	run := func() error {
-		result := db.WithContext(ctx).Raw(statement, args...).Scan(dst)
-		found = result.RowsAffected > 0
-		return result.Error
+		// The Scan of gorm would format each statement with its arguments for a log, even if nothing is logged.
+		rows, err := db.WithContext(ctx).Raw(statement, args...).Rows()
+		if err != nil {
+			return err
+		}
+		if found = rows.Next(); found {
+			err = db.ScanRows(rows, dst)
+		}
+		if closed := rows.Close(); err == nil {
+			err = cmp.Or(closed, rows.Err())
+		}
+		return err
 	}
 	if _, inside := db.Statement.ConnPool.(gorm.TxCommitter); inside {
 		err = run()

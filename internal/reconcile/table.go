@@ -256,7 +256,7 @@ func (t *Table) Pending(
 		DueAt  time.Time
 		LeftUs int64
 	}
-	err = t.db.WithContext(ctx).Raw(t.rows.Pending, after.At, after.ID, within.Microseconds(), limit).Scan(&rows).Error
+	_, err = postgres.Scan(ctx, t.db, &rows, t.rows.Pending, after.At, after.ID, within.Microseconds(), limit)
 	if err != nil {
 		return nil, next, fmt.Errorf("read pending rows: %w", err)
 	}
@@ -368,10 +368,7 @@ func (t *Table) runTimeOut(ctx context.Context, ids []uuid.UUID, actor Actor) ([
 		Verdict        `gorm:"embedded"` // without Late and Left
 		LateUs, LeftUs int64
 	}
-	err := postgres.RetryDeadlock(func() error {
-		return t.db.WithContext(ctx).Raw(t.rows.TimeOut, ids, actor).Scan(&rows).Error
-	})
-	if err != nil {
+	if _, err := postgres.Scan(ctx, t.db, &rows, t.rows.TimeOut, ids, actor); err != nil {
 		return nil, fmt.Errorf("time out rows: %w", err)
 	}
 	verdicts := make([]Verdict, len(rows))
