@@ -28,7 +28,6 @@ CREATE TABLE payment_attempts (
     closing            boolean     NOT NULL DEFAULT false, -- the last check found that the attempt is closing
     next_check         timestamptz,
     hinted_at          timestamptz, -- the customer's last return from the checkout, to limit the rate
-    asked_at           timestamptz, -- somebody waits for the check since then: a customer who has paid, or returned
     told_at            timestamptz, -- the first webhook about its end
     ended_at           timestamptz,
 
@@ -51,7 +50,6 @@ CREATE UNIQUE INDEX payment_attempts_live ON payment_attempts (order_id) WHERE s
 CREATE UNIQUE INDEX payment_attempts_applied ON payment_attempts (order_id) WHERE applied;
 -- The worker reads those attempts of some orders that must be looked at, and the reconciler all of them.
 CREATE INDEX payment_attempts_due ON payment_attempts (order_id) WHERE next_check IS NOT NULL;
-CREATE INDEX payment_attempts_asked ON payment_attempts (next_check) WHERE asked_at IS NOT NULL AND next_check IS NOT NULL;
 -- Successes that no webhook told: while there are some, open attempts are polled often.
 CREATE INDEX payment_attempts_untold ON payment_attempts (ended_at) WHERE state = 'succeeded' AND told_at IS NULL;
 -- The payments of removed orders by age.
@@ -107,7 +105,7 @@ CREATE TABLE provider_events (
     type        text        NOT NULL,
     provider    text        NOT NULL DEFAULT 'stripe',
     -- Events that matched nothing are looked at, and not only counted.
-    outcome     text        NOT NULL DEFAULT 'matched' CHECK (outcome IN ('matched', 'unmatched', 'foreign', 'other_mode', 'other_type')),
+    outcome     text        NOT NULL DEFAULT 'matched' CHECK (outcome IN ('matched', 'unmatched', 'foreign')),
     received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- When the provider's books can have what the event is about; NULL: they need not be read for it, or were read
     -- since.
@@ -201,8 +199,8 @@ CREATE TABLE deleted_payments (
 );
 
 -- +goose Down
-DELETE FROM outbox WHERE kind IN ('payment.settle', 'payment.confirm', 'refund.send');
-DELETE FROM reconcile_reports WHERE kind IN ('payment.settle', 'payment.confirm', 'refund.send');
+DELETE FROM outbox WHERE kind IN ('payment.settle', 'refund.send');
+DELETE FROM reconcile_reports WHERE kind IN ('payment.settle', 'refund.send');
 DROP TABLE deleted_payments, payment_reports, payment_books, unclaimed_payments, provider_movements, payment_incidents,
     payment_deployment, provider_events, refunds, payment_attempts;
 DROP FUNCTION checkout_closes_at;

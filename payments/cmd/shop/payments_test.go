@@ -302,18 +302,18 @@ func decodeBody[T any](t *testing.T, answer *httptest.ResponseRecorder) (v T) {
 	return v
 }
 
-// TestConnectionsForSweeps starts a process with payments, whose sweeps need a connection for each of four kinds of task, and
+// TestConnectionsForSweeps starts a process with payments, whose sweeps need a connection for each of three kinds of task, and
 // one more.
 func TestConnectionsForSweeps(t *testing.T) {
 	args := append([]string{
 		"serve", "--http-addr=127.0.0.1:0", "--database-url=" + testenv.Postgres(t), "--redis-url=redis://127.0.0.1:1/0",
 		"--stripe-url=http://127.0.0.1:1", "--stripe-key=sk_test_1", "--stripe-webhook-secret=whsec_1", "--public-url=https://shop.test",
-		"--deployment=test", "--allow-test-payments", "--database-conns=4",
+		"--deployment=test", "--allow-test-payments", "--database-conns=3",
 	}, secretsOfAPI...)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // the command may serve instead
 	defer cancel()
 	var out strings.Builder
-	if code := runCommand(ctx, args, &out); code != 2 || !strings.Contains(out.String(), "SHOP_DATABASE_CONNS (--database-conns) is 4, want at least 5") {
+	if code := runCommand(ctx, args, &out); code != 2 || !strings.Contains(out.String(), "SHOP_DATABASE_CONNS (--database-conns) is 3, want at least 4") {
 		t.Errorf("exit code %d, printed %.300q; want 2 and the least number of connections", code, out.String())
 	}
 }

@@ -2,7 +2,7 @@
 -- the rest: a payment that is not known here, and a refund that has ended otherwise. The statement may be repeated:
 -- what it stores is computed from all movements. Returns the number of checks.
 --
--- $1 kinds of the tasks that check an attempt · $2 kind of the task that checks a refund; '': no outbox rows
+-- $1 kind of the task that checks an attempt · $2 kind of the task that checks a refund; '': no outbox rows
 WITH found AS (
     -- After a restore, or an event that came late, the attempt of an unclaimed movement may be known.
     SELECT m.id, a.id AS attempt_id
@@ -28,7 +28,6 @@ net AS (
 attempt AS (
     UPDATE payment_attempts a
     SET disputed_cents = greatest(n.disputed, 0),
-        asked_at = CASE WHEN n.captured AND a.state <> 'succeeded' AND a.session_id IS NOT NULL THEN clock_timestamp() ELSE a.asked_at END,
         next_check = CASE WHEN n.captured AND a.state <> 'succeeded' AND a.session_id IS NOT NULL THEN clock_timestamp() ELSE a.next_check END
     FROM net n
     WHERE a.id = n.attempt_id
@@ -60,8 +59,8 @@ refund AS (
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
     SELECT kind, task_id, min(due_at) FROM (
-        SELECT kind, order_id::text AS task_id, next_check AS due_at
-        FROM attempt, unnest($1::text[]) AS kind WHERE state <> 'succeeded' AND next_check IS NOT NULL
+        SELECT $1::text AS kind, order_id::text AS task_id, next_check AS due_at
+        FROM attempt WHERE state <> 'succeeded' AND next_check IS NOT NULL
         UNION ALL
         SELECT $2::text, id::text, next_check FROM refund
     ) AS tasks

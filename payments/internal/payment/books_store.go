@@ -182,7 +182,7 @@ func (s *Store) makeReport(ctx context.Context, foreign, expired, lost int64) (*
 			return err
 		}
 		var count struct{ Checks, Added int64 }
-		if _, err := tx.row(ctx, &count, booksSettleSQL, []string{s.RowKind(SettleKind), s.RowKind(ConfirmKind)}, s.RowKind(RefundKind)); err != nil {
+		if _, err := tx.row(ctx, &count, booksSettleSQL, s.RowKind(SettleKind), s.RowKind(RefundKind)); err != nil {
 			return err
 		}
 		if _, err := tx.row(ctx, &count, booksUnclaimedSQL, keyset.NewID()); err != nil {

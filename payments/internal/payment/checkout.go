@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 )
@@ -67,20 +66,17 @@ func (s *Service) createInTime(ctx context.Context, a *Attempt) (Session, error)
 	return s.provider.Create(ctx, s.checkout(&again))
 }
 
-// Returned has the provider asked about the live attempt of one of a customer's orders, because the customer has come back
-// from the checkout. It does nothing if there is no such attempt, or if the customer came back less than 10 s ago.
+// Returned asks the provider about the live attempt of one of a customer's orders, because the customer has come back from
+// the checkout. It does nothing if there is no such attempt, or if the customer came back less than 10 s ago.
 func (s *Service) Returned(ctx context.Context, customer, orderID uuid.UUID) error {
-	check, err := s.store.returned(ctx, customer, orderID)
+	a, found, err := s.store.returned(ctx, customer, orderID)
 	switch {
 	case err != nil:
 		return rest.OutcomeUnknown(err, "Repeat the request.")
-	case check == nil:
+	case !found:
 		return notFound(errNoOrder, orderID)
-	case check.DueAt == nil:
-		return nil
-	}
-	for _, p := range []publisher{s.publish.Settle, s.publish.Confirm} {
-		p.Publish(ctx, delay.At(orderID.String(), *check.DueAt, check.ServerTime))
+	case a != nil:
+		s.settleNow(ctx, *a)
 	}
 	return nil
 }

@@ -2,15 +2,11 @@ package payment
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 )
-
-//go:embed returned.sql
-var returnedSQL string
 
 // moveSessionExpiry moves the time when the session of an attempt that is creating expires, and returns the new time. It
 // returns nil if the attempt is in another state, or if the time is not from any more: another request has moved it.
@@ -28,22 +24,19 @@ func (s *Store) moveSessionExpiry(ctx context.Context, id uuid.UUID, from time.T
 	return &moved.SessionExpiresAt, nil
 }
 
-// dueCheck is a check of an attempt that the provider is to be asked for now.
-type dueCheck struct {
-	DueAt      *time.Time // nil: no check is due
-	ServerTime time.Time
-}
-
-// returned makes the live attempt of a customer's order due for a check, which its tasks of [SettleKind] and [ConfirmKind]
-// owe. It returns nil if the customer has no such order.
-func (s *Store) returned(ctx context.Context, customer, orderID uuid.UUID) (*dueCheck, error) {
-	var check dueCheck
-	found, err := s.row(ctx, &check, returnedSQL, orderID, customer, []string{s.RowKind(SettleKind), s.RowKind(ConfirmKind)})
+// returned takes the live attempt of a customer's order for a check, unless the customer has returned less than 10 s ago:
+// then a is nil. It reports whether the customer has such an order.
+func (s *Store) returned(ctx context.Context, customer, orderID uuid.UUID) (a *taken, found bool, err error) {
+	var row struct {
+		Attempt taken `gorm:"embedded"`
+		Taken   bool
+	}
+	found, err = s.row(ctx, &row, returnedSQL, orderID, customer, maxCreating.Microseconds())
 	if err != nil {
-		return nil, fmt.Errorf("check the payment of order %s: %w", orderID, err)
+		return nil, false, fmt.Errorf("check the payment of order %s: %w", orderID, err)
 	}
-	if !found {
-		return nil, nil
+	if row.Taken {
+		a = &row.Attempt
 	}
-	return &check, nil
+	return a, found, nil
 }

@@ -170,7 +170,7 @@ func TestSessionUnknownToAnotherAccount(t *testing.T) {
 			s.exec(t, `UPDATE payment_attempts SET state = 'closed', ended_at = now(), next_check = now() WHERE id = $1`, a.ID)
 		}
 		s.mem.pay(a.CheckoutURL)
-		s.ask(t, o.ID)
+		s.checkNow(t, o.ID)
 		s.restartAs(accountOf{s.mem, "acct_other", nil}, "production", apiKey)
 		s.mem.fail("retrieve", failed(payment.Missing, ""))
 		s.settle(t, o.ID)

@@ -24,21 +24,21 @@ func TestQueryPlans(t *testing.T) {
 		indexes           []string
 	}{
 		"open": {
-			payment.OpenSQL, fmt.Sprintf(`'%s', '%s', '%s', 1, 'k', 20, 1, now(), 1, 5, '{"EUR": 50}'`, id, id, id),
+			payment.OpenSQL, fmt.Sprintf(`'%s', '%s', '%s', 1, 'k', 20, 1, now(), 1, 5, '{"EUR": 50}', 1`, id, id, id),
 			[]string{"orders_pkey", "payment_attempts_number"},
 		},
-		"returned":        {payment.ReturnedSQL, fmt.Sprintf("'%s', '%s', '{k}'", id, id), []string{"orders_pkey", "payment_attempts"}},
+		"returned":        {payment.ReturnedSQL, fmt.Sprintf("'%s', '%s', 1", id, id), []string{"orders_pkey", "payment_attempts"}},
 		"take":            {payment.TakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
-		"answered":        {payment.AnsweredSQL, fmt.Sprintf("'%s', now(), now()", id), []string{"payment_attempts_pkey", "payment_attempts_untold"}},
+		"answered":        {payment.AnsweredSQL, fmt.Sprintf("'%s', now()", id), []string{"payment_attempts_pkey", "payment_attempts_untold"}},
 		"left":            {payment.LeftSQL, fmt.Sprintf("'{%s}'", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
 		"pending":         {payment.PendingSQL, fmt.Sprintf("'0001-01-01', '%s', %d, 500", uuid.Nil, aYear.Microseconds()), []string{"payment_attempts_due", "orders_pkey"}},
 		"close":           {payment.CloseSQL, fmt.Sprintf("'%s', 'open', 'k', 'worker'", id), []string{"payment_attempts_pkey", "orders_pkey"}},
 		"succeed":         {payment.SucceedSQL, fmt.Sprintf("'%s', 's', 'p', 1, 'eur', '%s', 'k', 'r', 'worker'", id, id), []string{"payment_attempts_pkey", "orders_pkey"}},
-		"webhook":         {payment.WebhookSQL, fmt.Sprintf("'e', 't', '%s', 's', '{k}', true, NULL, true", id), []string{"payment_attempts_pkey"}},
+		"hear":            {payment.HearSQL, fmt.Sprintf("'e', 't', '%s', 's', true, true, 1", id), []string{"payment_attempts_pkey"}},
 		"refund webhook":  {payment.WebhookRefundSQL, "'e', 't', 'p', 'k', NULL, false, 'charge'", []string{"payment_attempts_payment_intent_key", "refunds_of_attempt"}},
 		"take refunds":    {payment.RefundTakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"refunds_pkey", "payment_attempts_pkey"}},
 		"pending refunds": {payment.RefundPendingSQL, fmt.Sprintf("'0001-01-01', '%s', -1, 500", uuid.Nil), []string{"refunds_due"}},
-		"books":           {payment.BooksSettleSQL, "'{k}', 'r'", []string{"payment_attempts_pkey", "refunds_pkey"}}, // it reads all movements, once
+		"books":           {payment.BooksSettleSQL, "'k', 'r'", []string{"payment_attempts_pkey", "refunds_pkey"}}, // it reads all movements, once
 		"old payments":    {payment.LedgerLockSQL, fmt.Sprintf("1000, '-infinity', '%s', 500", uuid.Nil), []string{"payment_attempts_ledger"}},
 		"count old ones":  {payment.LedgerCountSQL, fmt.Sprintf("'{%s}', 1000, now(), 1", id), []string{"payment_attempts_pkey", "refunds_of_attempt", "provider_movements_attempt"}},
 		"metrics":         {payment.UnsettledSQL, "", []string{"payment_attempts_live", "refunds_due", "refunds_failed"}},

@@ -19,7 +19,7 @@ var (
 	PendingSQL       = pendingSQL
 	CloseSQL         = closeSQL
 	SucceedSQL       = succeedSQL
-	WebhookSQL       = webhookSQL
+	HearSQL          = hearSQL
 	WebhookRefundSQL = webhookRefundSQL
 	RefundTakeSQL    = refundTakeSQL
 	RefundPendingSQL = refundPendingSQL
@@ -33,13 +33,14 @@ var (
 )
 
 // Attempts returns the table of [SettleKind].
-func (s *Service) Attempts() *reconcile.Table { return s.table(SettleKind, s.attempts()) }
-
-// Asked returns the table of [ConfirmKind].
-func (s *Service) Asked() *reconcile.Table { return s.table(ConfirmKind, s.asked()) }
+func (s *Service) Attempts() *reconcile.Table {
+	return s.table(SettleKind, checkedRows(s.store.db, pendingSQL, leftSQL, s.settle))
+}
 
 // Refunds returns the table of [RefundKind].
-func (s *Service) Refunds() *reconcile.Table { return s.table(RefundKind, s.refunds()) }
+func (s *Service) Refunds() *reconcile.Table {
+	return s.table(RefundKind, checkedRows(s.store.db, refundPendingSQL, refundLeftSQL, s.sendRefunds))
+}
 
 func (s *Service) table(kind string, rows reconcile.Rows) *reconcile.Table {
 	return reconcile.NewTable(s.store.db, kind, rows, nil, s.log)

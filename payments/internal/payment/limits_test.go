@@ -306,8 +306,7 @@ func TestCallsOfACheckout(t *testing.T) {
 		"paid": {2, func(t *testing.T) {
 			o, a := s.placeOpen(t)
 			s.pay(t, a.CheckoutURL)
-			s.ask(t, o.ID)
-			s.confirm(t, o.ID)
+			s.tell(t, a)
 			s.settle(t, o.ID)
 			s.wantOrder(t, o, "paid")
 		}},

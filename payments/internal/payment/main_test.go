@@ -57,8 +57,8 @@ type shop struct {
 	handler  http.Handler // with all routes of payments
 	tokens   *rest.Tokens
 
-	cancels, settles, confirms, refunds *parttest.Published
-	notified                            *parttest.Notified
+	cancels, settles, refunds *parttest.Published
+	notified                  *parttest.Notified
 
 	mem *memory // the provider, if it is not the simulator
 
@@ -94,7 +94,7 @@ func openShop(t testing.TB) *shop {
 	s := &shop{
 		url:   url,
 		store: payment.NewStore(gdb), orderDB: order.NewStore(gdb), gorm: gdb, db: db, metrics: prometheus.NewRegistry(),
-		cancels: &parttest.Published{}, settles: &parttest.Published{}, confirms: &parttest.Published{}, refunds: &parttest.Published{}, notified: &parttest.Notified{},
+		cancels: &parttest.Published{}, settles: &parttest.Published{}, refunds: &parttest.Published{}, notified: &parttest.Notified{},
 	}
 	return s
 }
@@ -124,7 +124,7 @@ func (s *shop) start(t testing.TB, provider payment.Provider) {
 }
 
 func (s *shop) publishers() payment.Publishers {
-	return payment.Publishers{Cancel: s.cancels, Settle: s.settles, Confirm: s.confirms, Refund: s.refunds}
+	return payment.Publishers{Cancel: s.cancels, Settle: s.settles, Refund: s.refunds}
 }
 
 func (s *shop) addRoutes(t testing.TB) {
@@ -188,7 +188,7 @@ func (s *shop) shift(t testing.TB, id uuid.UUID, by time.Duration) {
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE id = $1`,
 		`UPDATE payment_attempts SET opened_at = opened_at - d, checkout_until = checkout_until - d, session_until = session_until - d,
 			next_check = next_check - d, ended_at = ended_at - d,
-			asked_at = asked_at - d, told_at = told_at - d, hinted_at = hinted_at - d
+			told_at = told_at - d, hinted_at = hinted_at - d
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE order_id = $1`,
 		`UPDATE refunds r SET created_at = created_at - d, next_check = r.next_check - d, ended_at = r.ended_at - d
 			FROM payment_attempts a, (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE a.id = r.attempt_id AND a.order_id = $1`,

@@ -25,37 +25,46 @@ type waiting struct {
 	want    string // what wantAttempt finds after the provider has answered
 }
 
+// askInVain has the provider refuse the check that ask causes, and makes the check due that follows it.
+func (s *shop) askInVain(t *testing.T, id uuid.UUID, ask func()) {
+	t.Helper()
+	s.mem.fail("retrieve", failed(payment.Busy, ""))
+	ask()
+	s.mem.fail("retrieve", nil)
+	s.shift(t, id, 7*time.Second)
+}
+
 // checks has a check of each class of calls, for each reason why one can be due.
 var checks = map[string]func(t *testing.T, s *shop) waiting{
 	"poll, told that the session has expired": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.expireSession(t, a.ID)
-		s.deliverAll(t, a.ID)
+		s.askInVain(t, o.ID, func() { s.deliverAll(t, a.ID) })
 		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "closed"}
 	},
 	"poll, the webhook is lost": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
-		s.shift(t, o.ID, 10*time.Second)
+		s.shift(t, o.ID, 30*time.Second)
 		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "succeeded applied"}
 	},
 	"confirm, told that the customer has paid": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
-		s.deliverAll(t, a.ID)
-		return waiting{o, a, s.Asked().Handle, o.ID.String(), "succeeded applied"}
+		s.askInVain(t, o.ID, func() { s.deliverAll(t, a.ID) })
+		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "succeeded applied"}
 	},
 	"confirm, the customer has returned": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
-		testenv.Must(t, s.Returned(t.Context(), o.CustomerID, o.ID))
+		s.askInVain(t, o.ID, func() { testenv.Must(t, s.Returned(t.Context(), o.CustomerID, o.ID)) })
 		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "succeeded applied"}
 	},
 	"confirm, of a closed attempt": func(t *testing.T, s *shop) waiting {
 		o := s.place(t)
 		a := s.closeCreating(t, o)
 		s.pay(t, s.checkoutOf(t, a.ID))
-		s.deliverAll(t, a.ID)
+		s.askInVain(t, o.ID, func() { s.deliverAll(t, a.ID) })
 		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "succeeded late owed"}
 	},
 	"expire": func(t *testing.T, s *shop) waiting {
@@ -211,12 +220,14 @@ func TestNoAnswerUsesUpNoAttempt(t *testing.T) {
 	}
 }
 
-// TestEventDuringAPoll delivers an event while the provider answers a poll that it does not know of yet. The answer must not
-// use up the event.
+// TestEventDuringAPoll delivers an event while the provider answers a poll, and refuses the check that the event causes. The
+// answer to the poll, which is older, must not use up the event.
 func TestEventDuringAPoll(t *testing.T) {
 	s := newMemoryShop(t)
 	o, a := s.placeOpen(t)
 	s.mem.hook("retrieve", memoryHook{after: func() error {
+		s.mem.fail("retrieve", failed(payment.Busy, payment.TooManyCalls))
+		defer s.mem.fail("retrieve", nil)
 		s.expireSession(t, a.ID)
 		s.deliverAll(t, a.ID)
 		return nil
@@ -224,6 +235,7 @@ func TestEventDuringAPoll(t *testing.T) {
 	s.settleNow(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "open")
 	s.mem.hook("retrieve", memoryHook{})
+	s.shift(t, o.ID, 7*time.Second)
 	s.settle(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "closed")
 	s.check(t)

@@ -18,6 +18,7 @@
 -- $9 time by which the customer can extend the deadline in all, in microseconds
 -- $10 maximum number of its attempts that were open
 -- $11 the smallest amounts that the provider charges, in the smallest units of the currencies, an object by currency
+-- $12 time until the first check, in microseconds
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = $2::uuid AND customer_id = $3::uuid FOR UPDATE
 ),
@@ -44,7 +45,7 @@ before AS MATERIALIZED (
 opened AS (
     INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, checkout_until, next_check,
                                   session_until, session_expires_at)
-    SELECT $1::uuid, d.id, before.last + 1, d.total_cents, lower(d.currency), d.at, d.checkout_until, d.at + interval '10 s',
+    SELECT $1::uuid, d.id, before.last + 1, d.total_cents, lower(d.currency), d.at, d.checkout_until, d.at + $12::bigint * interval '1 microsecond',
            -- 5 minutes are for the calls and for errors of the clocks.
            d.at + d.session - interval '5 min', $8::timestamptz + d.session
     FROM decided d, before

@@ -1,5 +1,5 @@
--- Stores the provider's session of an attempt that is creating, so that the customer may learn its URL. Returns the
--- attempt, or no row if the attempt is not creating any more, or if its closing has begun. An answer that comes after the
+-- Stores the provider's session of an attempt that is creating, so that the customer may learn its URL. Returns what the
+-- customer may know, or no row if the attempt is not creating any more, or if its closing has begun. An answer that comes after the
 -- deadline is not too late: the attempt was opened before.
 --
 -- $1 attempt id · $2 session id · $3 URL of the checkout
@@ -15,4 +15,4 @@ FROM decided d
 WHERE a.id = $1::uuid AND a.state = 'creating'
   AND d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.hold_until IS NOT NULL
   AND d.at < greatest(d.expires_at, a.checkout_until)
-RETURNING a.id
+RETURNING a.checkout_url, least(greatest(d.expires_at, a.checkout_until), a.session_until) AS checkout_until

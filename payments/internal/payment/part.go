@@ -101,7 +101,7 @@ type Payments struct {
 	store    *Store
 	provider *Stripe // nil: the options have no key
 
-	settle, confirm, refund *app.Kind // nil without a provider
+	settle, refund *app.Kind // nil without a provider
 }
 
 // New returns the payments of a process, whose kinds of task it adds. The service of orders needs [Payments.Hooks] first,
@@ -117,9 +117,6 @@ func New(p *app.Process, o Options) (pay *Payments, err error) {
 	pay.provider = NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
 	p.Add(app.Part{Close: pay.provider.Close})
 	if pay.settle, err = p.NewKind(SettleKind); err != nil {
-		return nil, err
-	}
-	if pay.confirm, err = p.NewKind(ConfirmKind); err != nil {
 		return nil, err
 	}
 	if pay.refund, err = p.NewKind(RefundKind); err != nil {
@@ -156,7 +153,7 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
 		Limits: o.limits(modeOf(o.StripeKey) == "live"), MayWrite: owner.mayWrite, Trace: p.StartCall,
 	}, p.Log, p.Metrics)
 	s := NewService(store, calls, Publishers{
-		Cancel: orders.Publisher(), Settle: pay.settle.Publisher, Confirm: pay.confirm.Publisher, Refund: pay.refund.Publisher,
+		Cancel: orders.Publisher(), Settle: pay.settle.Publisher, Refund: pay.refund.Publisher,
 	}, orders, Config{
 		Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.MaxExtension(),
 		Deployment: o.Deployment, Mode: modeOf(o.StripeKey),
@@ -164,9 +161,8 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
 	}, p.Log, p.Metrics)
 	smallBatches := delay.WorkerConfig{Batch: BatchSize}
 	if err := errors.Join(
-		pay.settle.Handle(s.attempts(), smallBatches),
-		pay.confirm.Handle(s.asked(), smallBatches),
-		pay.refund.Handle(s.refunds(), smallBatches),
+		pay.settle.Handle(checkedRows(p.DB, pendingSQL, leftSQL, s.settle), smallBatches),
+		pay.refund.Handle(checkedRows(p.DB, refundPendingSQL, refundLeftSQL, s.sendRefunds), smallBatches),
 	); err != nil {
 		return err
 	}

@@ -122,8 +122,3 @@ type Refund struct {
 // session's URL has not left the service. With a shorter time, a slow answer of the provider would come too late; with a
 // longer one, a customer whose request was lost would wait longer for another attempt.
 const maxCreating = 30 * time.Second
-
-// BatchSize is the largest number of tasks in a batch. All tasks of a batch call the provider at the same time: so the
-// handler has time for two calls that time out, one after the other. A larger number would mean more calls at the same
-// time; with a smaller one, a backlog would take longer.
-const BatchSize = 16

@@ -21,8 +21,8 @@ func (s *Service) sendRefunds(ctx context.Context, ids []uuid.UUID, _ reconcile.
 	if err != nil {
 		return err
 	}
-	s.each(ctx, len(refunds), func(i int) {
-		s.logFailure(ctx, "refund", refunds[i].ID, s.sendRefund(ctx, refunds[i]))
+	each(ctx, len(refunds), s.log, func(i int) {
+		logFailure(ctx, s.log, "refund", refunds[i].ID, s.sendRefund(ctx, refunds[i]))
 	})
 	return nil
 }

@@ -17,6 +17,8 @@ var (
 	refundTakeSQL string
 	//go:embed refund_move.sql
 	refundMoveSQL string
+	//go:embed refund_pending.sql
+	refundPendingSQL string
 	//go:embed refund_left.sql
 	refundLeftSQL string
 	//go:embed refund_retry.sql

@@ -35,10 +35,9 @@ type publisher interface {
 
 // Publishers holds the publishers of the kinds of task that payments owe.
 type Publishers struct {
-	Cancel  publisher // of [order.CancelKind]
-	Settle  publisher // of [SettleKind]
-	Confirm publisher // of [ConfirmKind]
-	Refund  publisher // of [RefundKind]
+	Cancel publisher // of [order.CancelKind]
+	Settle publisher // of [SettleKind]
+	Refund publisher // of [RefundKind]
 }
 
 // notifier tells open pages that an order of a customer, or one of its payments, has changed.
@@ -78,7 +77,8 @@ func (s *Service) Open(ctx context.Context, customer, orderID uuid.UUID) (a *Att
 		}
 		opened = opened || isNew
 		if a != nil && a.State == Creating {
-			a, err = s.createSession(ctx, customer, a)
+			a, err = s.createSession(ctx, a)
+			s.notify.Notify(customer.String(), orderID.String())
 		}
 		if a != nil || err != nil {
 			return a, opened, err
@@ -99,7 +99,6 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	}
 	if o.AttemptID != nil {
 		s.metrics.opened.Inc()
-		s.notify.Notify(customer.String(), orderID.String())
 		s.publish.Settle.Publish(ctx, delay.At(orderID.String(), o.NextCheck, o.ServerTime))
 		return &Attempt{
 			ID: *o.AttemptID, OrderID: orderID, State: Creating, AmountCents: o.TotalCents, Currency: o.Currency, OpenedAt: o.OpenedAt,
@@ -134,7 +133,7 @@ const inUseWait = 300 * time.Millisecond
 // createSession makes the provider's session of an attempt that is creating. It returns nil if the caller must look at the
 // attempt again: another request creates the session, or the attempt has ended meanwhile. Nobody can pay the session of
 // an attempt that has ended, because its URL has not left the shop.
-func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Attempt) (*Attempt, error) {
+func (s *Service) createSession(ctx context.Context, a *Attempt) (*Attempt, error) {
 	made, err := s.createInTime(ctx, a)
 	switch {
 	case isClass(err, Refused, Replayed, Missing): // closed at once, so that the customer can try again
@@ -156,19 +155,17 @@ func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Atte
 	case err != nil:
 		return nil, providerAway(err)
 	}
-	isOpen, err := s.store.opened(ctx, a.ID, made)
-	if err != nil {
+	isOpen, err := s.store.opened(ctx, a, made)
+	switch {
+	case err != nil:
 		return nil, rest.OutcomeUnknown(err, "Repeat the request: it then continues the same payment.")
+	case isOpen:
+		return a, nil
 	}
+	// Another request has opened it, or it has ended.
 	current, err := s.store.get(ctx, a.ID)
-	if err != nil {
-		return nil, err
-	}
-	if current != nil && current.State == Open && current.CheckoutURL != "" {
-		if isOpen {
-			s.notify.Notify(customer.String(), a.OrderID.String())
-		}
-		return current, nil
+	if err != nil || current != nil && current.State == Open && current.CheckoutURL != "" {
+		return current, err
 	}
 	if _, err := s.provider.Expire(ctx, made.ID); err != nil { // the session expires by itself at SessionExpiresAt
 		s.log.WarnContext(ctx, "a session that nobody can pay was not expired at the payment provider", "attempt", a.ID, "error", err)

@@ -23,11 +23,11 @@ func TestRejectedCheckIsLogged(t *testing.T) {
 	o, a := s.placeOpen(t)
 	s.exec(t, `UPDATE payment_attempts SET session_id = 'cs_test_unknown' WHERE id = $1`, a.ID)
 	logged := s.restart(s.notified)
-	s.shift(t, o.ID, 11*time.Second)
+	s.shift(t, o.ID, 31*time.Second)
 	if _, again := s.settle(t, o.ID); !again {
 		t.Error("the task is done, want it due again")
 	}
-	wantLog(t, logged, "level=WARN", a.ID.String(), "the memory provider fails")
+	wantLog(t, logged, "level=WARN", a.ID.String(), "does not know the session")
 }
 
 // TestPanicDoesNotEndTheProcess has the check of one of two attempts panic. The other attempt must be settled.

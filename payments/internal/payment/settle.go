@@ -1,122 +1,106 @@
 package payment
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"runtime/debug"
-	"slices"
 
 	"github.com/google/uuid"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/reconcile"
 )
 
-// settle asks the provider about those attempts of the orders that are due for a check: first about those that somebody
-// waits for, then about those whose orders hold stock after the deadline, then about the others. An attempt that cannot be
-// settled now is checked again later, without end. The error is one of the database.
+// settle asks the provider about those attempts of the orders that are due for a check. An attempt that cannot be settled
+// now is checked again later, without end. The error is one of the database.
 func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor reconcile.Actor) error {
 	attempts, err := s.store.take(ctx, orders)
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(attempts, func(a, b taken) int {
-		return cmp.Compare(slices.Index(classes, a.class()), slices.Index(classes, b.class()))
-	})
-	s.each(ctx, len(attempts), func(i int) {
-		s.logFailure(ctx, "attempt", attempts[i].ID, s.settleOne(ctx, attempts[i], actor))
+	each(ctx, len(attempts), s.log, func(i int) {
+		a := attempts[i]
+		step, err := s.settleOne(ctx, a, a.class(), actor)
+		if err == nil && step == Wait {
+			err = s.store.answered(ctx, a)
+		}
+		logFailure(ctx, s.log, "attempt", a.ID, err)
 	})
 	return nil
 }
 
-// each calls do with the numbers 0 to n-1 of rows, at most [BatchSize] calls at the same time. It recovers from a panic of
-// do, and logs it, because the worker recovers from panics only in its own goroutine. In another goroutine a panic would
-// end the process, with the workers of all kinds.
-func (s *Service) each(ctx context.Context, n int, do func(i int)) {
-	var calls errgroup.Group
-	calls.SetLimit(BatchSize)
-	for i := range n {
-		calls.Go(func() error {
-			defer func() {
-				if p := recover(); p != nil {
-					s.log.ErrorContext(ctx, "the check of a payment panicked; it is tried again", "panic", p, "stack", string(debug.Stack()))
-				}
-			}()
-			do(i)
-			return nil
-		})
+// settleNow settles an attempt that hear.sql or returned.sql has taken, because its customer has most likely paid. If the
+// provider cannot decide now, the worker asks again when the lease ends, and so does the reconciler if the publish fails.
+func (s *Service) settleNow(ctx context.Context, a taken) {
+	const byProvider reconcile.Actor = "provider"
+	step, err := s.settleOne(ctx, a, ClassConfirm, byProvider)
+	logFailure(ctx, s.log, "attempt", a.ID, err)
+	if err != nil || step == Wait {
+		s.publish.Settle.Publish(ctx, delay.At(a.OrderID.String(), a.NextCheck, a.ServerTime))
 	}
-	_ = calls.Wait() // no call returns an error
 }
 
-// logFailure logs why a row could not be settled. [Calls] logs once when the provider cannot be used, and the guard why a
-// call may not be made, so logFailure logs no such errors. Nor does it log that there are too many calls: metrics count them.
-// A provider that works and refuses the call, for example because it does not know the session, is logged only here.
-func (s *Service) logFailure(ctx context.Context, what string, id uuid.UUID, err error) {
-	if isClass(err, NoAnswer, Busy, Denied, Blocked) {
-		return
-	}
+// settleOne asks the provider about an attempt and takes the step that follows. After an error the attempt stays due for
+// the check that its taking has stored, some seconds later.
+func (s *Service) settleOne(ctx context.Context, a taken, class Class, actor reconcile.Actor) (Step, error) {
+	answer, session, err := s.ask(ctx, a, class)
 	if err != nil {
-		s.log.WarnContext(ctx, "a payment could not be settled; it is tried again", what, id, "error", err)
+		return Wait, err
+	}
+	step := a.step(answer)
+	if answer == UnknownSession {
+		s.log.WarnContext(ctx, "the payment provider does not know the session of an attempt, or has it for another attempt",
+			"attempt", a.ID, "session", a.SessionID, "state", a.State, "order_ended", a.OrderEnded)
+	}
+	switch step {
+	case Close:
+		err = s.close(ctx, a.ID, a.State, actor)
+	case Succeed:
+		err = s.succeed(ctx, a.ID, session, actor)
+	case Finish:
+		err = s.store.endChecks(ctx, a.ID)
+	}
+	return step, err
+}
+
+// class returns the class of the calls with which the worker asks about an attempt.
+func (a taken) class() Class {
+	switch {
+	case a.Closing || a.State == Closed:
+		return ClassExpire
+	case a.Told:
+		return ClassConfirm
+	default:
+		return ClassPoll
 	}
 }
 
-// settleOne settles one attempt that take.sql has taken. After an error the attempt stays due for the check that take.sql
-// has stored, some seconds later.
-func (s *Service) settleOne(ctx context.Context, a taken, actor reconcile.Actor) error {
+// ask asks the provider about the session of an attempt. In the class expire it asks the provider to expire the session
+// first. The provider refuses that unless the session is open, for example because the customer has paid before: then the
+// session's own state decides.
+func (s *Service) ask(ctx context.Context, a taken, class Class) (answer Answer, session Session, err error) {
 	if a.SessionID == "" { // nobody can pay a session whose URL the shop does not know
-		if a.State == Creating && (a.Closing || a.Stale) {
-			return s.close(ctx, a.ID, a.State, actor)
-		}
-		return s.store.answered(ctx, a)
+		return NoSession, session, nil
 	}
-	current, err := s.ask(ctx, a)
-	if isClass(err, Missing) && (a.State != Open || a.OrderEnded) && a.class() != ClassExpire {
-		// A key of another account gets this answer, too. Only a call that writes is not made with such a key.
-		current, err = s.provider.Expire(ctx, a.SessionID)
+	if class == ClassExpire {
+		session, err = s.provider.Expire(ctx, a.SessionID)
+	}
+	if class != ClassExpire || isClass(err, Refused, Missing) {
+		session, err = s.provider.Retrieve(ctx, class, a.SessionID)
 	}
 	switch {
-	case a.State != Open && (isClass(err, Missing) || err == nil && current.Attempt != a.ID.String()):
-		s.log.WarnContext(ctx, "the payment provider does not know the session of an attempt that is not open, or has it for another attempt; the shop asks for it no more",
-			"attempt", a.ID, "session", a.SessionID)
-		return s.store.forget(ctx, a.ID, a.SessionID)
-	case a.OrderEnded && isClass(err, Missing): // for example after a restore of the provider
-		// Before the order has ended, a process whose key is of another account could make a payment late.
-		s.log.WarnContext(ctx, "the payment provider does not know the session of an ended order's attempt; the attempt is closed",
-			"attempt", a.ID, "session", a.SessionID)
-		return s.close(ctx, a.ID, a.State, actor)
+	case isClass(err, Missing):
+		// A key of another account gets this answer, too. The guard of calls that write knows such a key.
+		return UnknownSession, session, s.provider.allowed(ctx, opExpire)
 	case err != nil:
-		return err
-	case current.Attempt != a.ID.String():
-		return fmt.Errorf("session %s at the payment provider belongs to attempt %q, want %s", current.ID, current.Attempt, a.ID)
-	case current.Paid:
-		return s.succeed(ctx, a.ID, current, actor)
-	case current.Expired && a.State == Closed:
-		return s.store.endChecks(ctx, a.ID)
-	case current.Expired:
-		return s.close(ctx, a.ID, a.State, actor)
-	}
-	return s.store.answered(ctx, a)
-}
-
-// ask returns the session of an attempt. If the attempt is closing, or was closed, ask asks the provider to expire the
-// session, and its answer is final. The provider refuses if the session is not open, for example because the customer has
-// paid before; then the session's own state decides. Without an answer, ask makes no other call.
-func (s *Service) ask(ctx context.Context, a taken) (Session, error) {
-	switch a.class() {
-	case ClassConfirm:
-		return s.confirm(ctx, a)
-	case ClassExpire:
-		expired, err := s.provider.Expire(ctx, a.SessionID)
-		if !isClass(err, Refused, Missing) {
-			return expired, err
-		}
-		return s.provider.Retrieve(ctx, ClassExpire, a.SessionID)
+		return Undecided, session, err
+	case session.Attempt != a.ID.String():
+		return UnknownSession, session, nil
+	case session.Paid:
+		return Paid, session, nil
+	case session.Expired:
+		return Expired, session, nil
 	default:
-		return s.provider.Retrieve(ctx, ClassPoll, a.SessionID)
+		return Undecided, session, nil
 	}
 }
 

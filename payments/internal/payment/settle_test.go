@@ -29,8 +29,7 @@ func TestBackoffOfOpenAttempts(t *testing.T) {
 	s := newMemoryShop(t)
 	s.succeedUntold(t)
 	for _, test := range []struct{ age, want time.Duration }{
-		{10 * time.Second, 10 * time.Second},
-		{20 * time.Second, 10 * time.Second},
+		{30 * time.Second, 15 * time.Second},
 		{time.Minute, 30 * time.Second},
 		{4 * time.Minute, 2 * time.Minute},
 		{20 * time.Minute, 5 * time.Minute},
@@ -59,7 +58,7 @@ func (s *shop) succeedUntold(t *testing.T) {
 func TestPollsAreRareWhileWebhooksArrive(t *testing.T) {
 	s := newMemoryShop(t)
 	for _, test := range []struct{ age, from, to time.Duration }{
-		{10 * time.Second, 9 * time.Minute, 11 * time.Minute},
+		{30 * time.Second, 9 * time.Minute, 11 * time.Minute},
 		{10 * time.Minute, 9 * time.Minute, 11 * time.Minute},
 		{25 * time.Minute, 4 * time.Minute, 5 * time.Minute}, // until the deadline
 	} {
@@ -71,13 +70,13 @@ func TestPollsAreRareWhileWebhooksArrive(t *testing.T) {
 	}
 	s.succeedUntold(t)
 	o, _ := s.placeOpen(t)
-	s.shift(t, o.ID, 20*time.Second)
-	if left, again := s.settle(t, o.ID); !again || !about(left, 10*time.Second) {
-		t.Errorf("after a success that no webhook reported, an attempt is due again in %v, %v; want 10 s", left, again)
+	s.shift(t, o.ID, time.Minute)
+	if left, again := s.settle(t, o.ID); !again || !about(left, 30*time.Second) {
+		t.Errorf("after a success that no webhook reported, an attempt is due again in %v, %v; want 30 s", left, again)
 	}
 	s.exec(t, `UPDATE payment_attempts SET told_at = ended_at WHERE state = 'succeeded'`)
 	o, _ = s.placeOpen(t)
-	s.shift(t, o.ID, 20*time.Second)
+	s.shift(t, o.ID, 30*time.Second)
 	if left, again := s.settle(t, o.ID); !again || left < 9*time.Minute {
 		t.Errorf("after a success that a webhook reported, an attempt is due again in %v, %v; want about 10 min", left, again)
 	}
@@ -146,7 +145,7 @@ func TestTakeDoesNotSpin(t *testing.T) {
 		}
 	}
 	check("opened", 0)
-	s.shift(t, o.ID, 10*time.Second)
+	s.shift(t, o.ID, 30*time.Second)
 	check("first poll", 1)
 	_, err := s.orders.Extend(t.Context(), o.CustomerID, o.ID)
 	testenv.Must(t, err)

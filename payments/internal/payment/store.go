@@ -32,6 +32,14 @@ var (
 	closeSQL string
 	//go:embed succeed.sql
 	succeedSQL string
+	//go:embed answered.sql
+	answeredSQL string
+	//go:embed hear.sql
+	hearSQL string
+	//go:embed returned.sql
+	returnedSQL string
+	//go:embed pending.sql
+	pendingSQL string
 )
 
 const (
@@ -84,7 +92,7 @@ func (s *Store) open(ctx context.Context, id, orderID, customer uuid.UUID, cfg C
 	var o opening
 	found, err := s.row(ctx, &o, openSQL, id, orderID, customer, cfg.Grace.Microseconds(), s.RowKind(SettleKind), maxAttempts,
 		cfg.Checkout.Microseconds(), providerNow, cfg.Extension.Microseconds(), maxOpenAttempts,
-		minimumJSON)
+		minimumJSON, maxCreating.Microseconds())
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("open payment of order %s: %w", orderID, err)
@@ -94,14 +102,21 @@ func (s *Store) open(ctx context.Context, id, orderID, customer uuid.UUID, cfg C
 	return &o, nil
 }
 
-// opened stores the session of an attempt, and reports whether the attempt is open now because of that.
-func (s *Store) opened(ctx context.Context, id uuid.UUID, made Session) (bool, error) {
-	var attempt struct{ ID uuid.UUID }
-	found, err := s.row(ctx, &attempt, openedSQL, id, made.ID, made.URL)
-	if err != nil {
-		return false, fmt.Errorf("store session of attempt %s: %w", id, err)
+// opened stores the session of an attempt that is creating, and reports whether the attempt is open now because of that.
+func (s *Store) opened(ctx context.Context, a *Attempt, made Session) (bool, error) {
+	var row struct {
+		CheckoutURL   string
+		CheckoutUntil time.Time
 	}
-	return found, nil
+	found, err := s.row(ctx, &row, openedSQL, a.ID, made.ID, made.URL)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("store session of attempt %s: %w", a.ID, err)
+	case !found:
+		return false, nil
+	}
+	a.State, a.CheckoutURL, a.CheckoutUntil = Open, row.CheckoutURL, &row.CheckoutUntil
+	return true, nil
 }
 
 // attempts begins a query for the fields of [Attempt]. The alias of payment_attempts is a, of orders o.
@@ -180,17 +195,18 @@ func (s *Store) list(ctx context.Context, customer uuid.UUID, after *keyset.Curs
 	return attempts, nil
 }
 
-// taken is an attempt that take.sql has taken.
+// taken is an attempt that is taken for a check: no other worker takes it before its next check.
 type taken struct {
 	ID         uuid.UUID
 	OrderID    uuid.UUID
 	State      State
-	SessionID  string     // "" if the provider has not answered with a session
-	Closing    bool       // reports whether the provider is to be asked to expire it
-	Stale      bool       // reports whether it is older than maxCreating
-	AskedAt    *time.Time // since when somebody waits for this check; nil: nobody does
-	NextCheck  time.Time  // when it is checked again unless the provider answers
-	OrderEnded bool       // reports whether the order is paid or cancelled
+	SessionID  string    // "" if the provider has not answered with a session
+	Closing    bool      // reports whether the provider is to be asked to expire it
+	Stale      bool      // reports whether it is older than maxCreating
+	Told       bool      // reports whether an event has told of its end
+	OrderEnded bool      // reports whether the order is paid or cancelled
+	NextCheck  time.Time // when it is checked again unless the provider answers
+	ServerTime time.Time // zero if take.sql has taken it
 }
 
 // take takes those attempts of the orders that are due for a check.
@@ -201,7 +217,15 @@ func (s *Store) take(ctx context.Context, orders []uuid.UUID) (attempts []taken,
 	return attempts, nil
 }
 
-// endChecks ends the checks of a closed attempt: the provider has confirmed that nobody has paid it.
+// answered stores that the provider has answered for an attempt that was taken, and that the attempt goes on.
+func (s *Store) answered(ctx context.Context, a taken) error {
+	if err := s.db.WithContext(ctx).Exec(answeredSQL, a.ID, a.NextCheck).Error; err != nil {
+		return fmt.Errorf("store that the provider has answered for attempt %s: %w", a.ID, err)
+	}
+	return nil
+}
+
+// endChecks ends the checks of a closed attempt.
 func (s *Store) endChecks(ctx context.Context, id uuid.UUID) error {
 	err := s.db.WithContext(ctx).Exec(`UPDATE payment_attempts SET next_check = NULL WHERE id = ? AND state = 'closed'`, id).Error
 	if err != nil {
@@ -246,21 +270,4 @@ func (s *Store) succeed(ctx context.Context, id uuid.UUID, paid Session, refund 
 		return nil, nil
 	}
 	return &done, nil
-}
-
-// left returns the time until the next check of each order or refund, for those that have one. statement is left.sql or
-// refund_left.sql.
-func (s *Store) left(ctx context.Context, statement string, ids []uuid.UUID) (map[uuid.UUID]time.Duration, error) {
-	var rows []struct {
-		ID     uuid.UUID
-		LeftUs int64
-	}
-	if err := s.rows(ctx, &rows, statement, ids); err != nil {
-		return nil, fmt.Errorf("read next checks: %w", err)
-	}
-	left := make(map[uuid.UUID]time.Duration, len(rows))
-	for _, row := range rows {
-		left[row.ID] = time.Duration(row.LeftUs) * time.Microsecond
-	}
-	return left, nil
 }

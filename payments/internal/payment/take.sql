@@ -11,7 +11,7 @@
 --
 -- $1 order ids · $2 age from which an attempt is stale, in microseconds
 WITH due AS MATERIALIZED (
-    SELECT a.id, a.order_id, a.opened_at, a.checkout_until, a.session_until, a.asked_at, a.closing AS was_closing, o.status <> 'pending' AS order_ended,
+    SELECT a.id, a.order_id, a.opened_at, a.checkout_until, a.session_until, a.closing AS was_closing, o.status <> 'pending' AS order_ended,
            checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) AS closes_at,
            clock_timestamp() AS at
     FROM payment_attempts a JOIN orders o ON o.id = a.order_id
@@ -43,12 +43,13 @@ SET closing = d.closing,
     next_check = d.at + CASE
         -- While an attempt is closing, its order holds stock: ask often, and ever less often during a long outage.
         WHEN d.closing THEN least(greatest((d.at - d.closes_at) / 20, interval '2 s'), interval '1 min') * (0.9 + random() * 0.2)
-        -- Somebody waits for the answer.
-        WHEN a.asked_at IS NOT NULL THEN least(greatest((d.at - a.asked_at) / 2, interval '1 s'), interval '30 s')
+        -- An event has told that the customer has most likely paid.
+        WHEN a.told_at IS NOT NULL THEN least(greatest((d.at - a.told_at) / 2, interval '1 s'), interval '30 s')
         -- Longer than a handler may take.
         ELSE interval '10 s' * (1 + random())
     END
 FROM decided d
 WHERE a.id = d.id
-RETURNING a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, a.closing, a.asked_at, a.next_check, d.order_ended,
+RETURNING a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, a.closing,
+          a.told_at IS NOT NULL AS told, a.next_check, d.order_ended,
           d.at - d.opened_at >= $2::bigint * interval '1 microsecond' AS stale

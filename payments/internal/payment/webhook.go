@@ -116,29 +116,20 @@ func (s *Service) takeEvent(ctx context.Context, h *hint) (result string, err er
 			"event", shorten(h.ID), "type", shorten(h.Type), "session", shorten(h.Session), "intent", shorten(h.Intent))
 		return "unusable", nil
 	}
-	kinds, publishers := []string{s.store.RowKind(SettleKind)}, []publisher{s.publish.Settle}
 	switch {
+	case h.outcome != "":
+		result = h.outcome
 	case h.Intent != "":
-		publishers = []publisher{s.publish.Refund}
-	case h.Complete: // the customer waits until the check has seen the payment
-		kinds, publishers = append(kinds, s.store.RowKind(ConfirmKind)), append(publishers, s.publish.Confirm)
+		result, err = s.hearRefund(ctx, h)
+	default:
+		result, err = s.hear(ctx, h)
 	}
-	rows, err := s.store.storeEvent(ctx, h, kinds)
 	if postgres.Rejected(err) {
 		s.log.ErrorContext(ctx, "an event of the payment provider cannot be stored; it is ignored", "event", h.ID, "type", h.Type, "error", err)
 		return "unusable", nil
 	}
 	if err != nil {
 		return "", err
-	}
-	for _, row := range rows {
-		result = row.Outcome
-		if row.Task == "" {
-			continue
-		}
-		for _, p := range publishers {
-			p.Publish(ctx, delay.At(row.Task, row.DueAt, row.ServerTime))
-		}
 	}
 	switch result {
 	case "":
@@ -150,6 +141,21 @@ func (s *Service) takeEvent(ctx context.Context, h *hint) (result string, err er
 		return "stored", nil
 	}
 	return result, nil
+}
+
+// hearRefund stores an event about a refund, a charge or a dispute, and publishes the tasks that check the refunds. It
+// returns the outcome of the event; "": it was stored before.
+func (s *Service) hearRefund(ctx context.Context, h *hint) (outcome string, err error) {
+	rows, err := s.store.hearRefund(ctx, h)
+	if err != nil {
+		return "", err
+	}
+	for _, row := range rows {
+		if row.Task != "" {
+			s.publish.Refund.Publish(ctx, delay.At(row.Task, row.DueAt, row.ServerTime))
+		}
+	}
+	return rows[0].Outcome, nil
 }
 
 // shorten returns the beginning of a text that a log line shows.

@@ -1,0 +1,162 @@
+package payment_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/payments/internal/payment"
+)
+
+// tell delivers an event that says that the session of an attempt is complete.
+func (s *shop) tell(t testing.TB, a *payment.Attempt) {
+	t.Helper()
+	s.deliver(t, eventBody("evt_"+uuid.NewString(), "checkout.session.completed", "v", sessionObject("cs_"+a.ID.String(), a.ID.String(), "test")))
+}
+
+// TestEventSettlesAtOnce delivers events that say that a customer has paid. The receiver asks the provider at once. The
+// tests count its calls, and check when the worker asks if the provider does not decide.
+func TestEventSettlesAtOnce(t *testing.T) {
+	s := newMemoryShop(t)
+	calls := func() string { return fmt.Sprintf("%d/%d", s.mem.count("retrieve"), s.mem.count("expire")) }
+	wantCalls := func(t *testing.T, want string) {
+		t.Helper()
+		if got := calls(); got != want {
+			t.Errorf("calls of retrieve/expire: %s, want %s", got, want)
+		}
+	}
+	// wantTask checks that the settle task of an order is published, due in a time, and that it comes then.
+	wantTask := func(t *testing.T, o *order.Order, want time.Duration) {
+		t.Helper()
+		if msgs := s.settles.Take(); len(msgs) != 1 || msgs[0].ID != o.ID.String() || !about(msgs[0].Left(), want) {
+			t.Errorf("published tasks: %v, want that of the order in %v", msgs, want)
+		}
+		if left, again := s.settle(t, o.ID); !again || !about(left, want) {
+			t.Errorf("the task is due again in %v, %v; want in %v", left, again, want)
+		}
+	}
+	for name, test := range map[string]func(t *testing.T, o *order.Order, a *payment.Attempt){
+		"paid": func(t *testing.T, o *order.Order, a *payment.Attempt) {
+			s.pay(t, a.CheckoutURL)
+			s.tell(t, a)
+			s.wantOrder(t, o, "paid")
+			wantCalls(t, "1/0")
+			if _, again := s.settle(t, o.ID); again || len(s.settles.Take()) != 0 {
+				t.Error("a task is published or due again, want none, and the one of the opening done")
+			}
+			wantCalls(t, "1/0")
+		},
+		"not paid: once more soon, then rarely": func(t *testing.T, o *order.Order, a *payment.Attempt) {
+			s.tell(t, a)
+			wantTask(t, o, 6*time.Second)
+			wantCalls(t, "1/0")
+			s.shift(t, o.ID, 7*time.Second)
+			if left, again := s.settle(t, o.ID); !again || left < 9*time.Minute {
+				t.Errorf("the task is due again in %v, %v; want in about ten minutes", left, again)
+			}
+			wantCalls(t, "2/0")
+			s.wantAttempt(t, o, a.ID, "open")
+		},
+		"no answer: soon, then less often": func(t *testing.T, o *order.Order, a *payment.Attempt) {
+			s.mem.fail("", failed(payment.Denied, ""))
+			defer s.mem.fail("", nil)
+			s.tell(t, a)
+			wantTask(t, o, 6*time.Second)
+			for _, test := range []struct{ age, want time.Duration }{{7 * time.Second, 4 * time.Second}, {20 * time.Second, 14 * time.Second}, {time.Hour, 30 * time.Second}} {
+				s.shift(t, o.ID, test.age)
+				s.exec(t, `UPDATE orders SET expires_at = greatest(expires_at, now() + interval '1 hour'), hold_until = greatest(hold_until, now() + interval '2 hours') WHERE id = $1`, o.ID)
+				if left, again := s.settle(t, o.ID); !again || !about(left, test.want) {
+					t.Errorf("%v later, the check is due again in %v, %v; want in %v", test.age, left, again, test.want)
+				}
+			}
+		},
+		"closing and paid: one call": func(t *testing.T, o *order.Order, a *payment.Attempt) {
+			s.pay(t, a.CheckoutURL)
+			s.shiftToDeadline(t, o.ID, time.Second)
+			s.tell(t, a)
+			s.wantOrder(t, o, "paid")
+			wantCalls(t, "1/0")
+		},
+		"closing and not paid: the worker expires it": func(t *testing.T, o *order.Order, a *payment.Attempt) {
+			s.shiftToDeadline(t, o.ID, time.Second)
+			s.tell(t, a)
+			s.wantAttempt(t, o, a.ID, "open closing")
+			s.settle(t, o.ID)
+			s.wantAttempt(t, o, a.ID, "closed")
+			wantCalls(t, "1/1")
+			s.cancelDue(t, o.ID)
+		},
+		"an event delays no check": func(t *testing.T, o *order.Order, a *payment.Attempt) {
+			s.mem.fail("", failed(payment.Denied, ""))
+			s.cancel(t, o)
+			s.settle(t, o.ID) // in two seconds again
+			s.settles.Take()
+			s.tell(t, a)
+			wantTask(t, o, 2*time.Second)
+			s.mem.fail("", nil)
+			s.settleNow(t, o.ID)
+			s.cancelDue(t, o.ID)
+		},
+		"repeated: no call": func(t *testing.T, o *order.Order, a *payment.Attempt) {
+			event := eventBody("evt_"+a.ID.String(), "checkout.session.completed", "v", sessionObject("cs_x", a.ID.String(), "test"))
+			s.deliver(t, event)
+			s.deliver(t, event)
+			wantCalls(t, "1/0")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.exec(t, `UPDATE payment_attempts SET told_at = ended_at WHERE state = 'succeeded'`) // webhooks arrive
+			o, a := s.placeOpen(t)
+			s.settles.Take()
+			s.mem.set(func() { s.mem.calls = map[string]int{} })
+			test(t, o, a)
+		})
+	}
+	s.check(t)
+}
+
+// TestEventsDoNotWaitForPolls has a provider that does not answer the polls of unpaid checkouts, which take all slots of
+// the workers. Customers who have paid must not wait for the polls.
+func TestEventsDoNotWaitForPolls(t *testing.T) {
+	t.Parallel()
+	s := newMemoryShop(t)
+	const loops = 2 // of a worker
+	var polls []delay.Task
+	for range loops * payment.BatchSize {
+		o, _ := s.placeOpen(t)
+		polls = append(polls, delay.Task{ID: o.ID.String()})
+	}
+	s.exec(t, `UPDATE payment_attempts SET next_check = now()`)
+	var workers sync.WaitGroup
+	answer := make(chan struct{})
+	end := sync.OnceFunc(func() {
+		close(answer)
+		workers.Wait()
+	})
+	defer end()
+	s.mem.hook("retrieve", memoryHook{before: func() error { <-answer; return nil }})
+	for batch := range slices.Chunk(polls, payment.BatchSize) {
+		workers.Go(func() {
+			if _, err := s.Attempts().Handle(t.Context(), batch); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	testenv.Eventually(t, "polls in all slots", func() bool { return s.mem.count("retrieve") == loops*payment.BatchSize })
+	s.mem.hook("retrieve", memoryHook{})
+	for range payment.BatchSize {
+		o, a := s.placeOpen(t)
+		s.pay(t, a.CheckoutURL)
+		s.tell(t, a)
+		s.wantOrder(t, o, "paid")
+	}
+	end()
+	s.check(t)
+}
