@@ -136,14 +136,19 @@ func (m *memory) of(t testing.TB, attempt uuid.UUID) *payment.Session {
 func (m *memory) pay(url string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for id, s := range m.sessions {
+	for _, s := range m.sessions {
 		if s.URL == url && !s.Paid && !s.Expired {
-			s.Paid, s.Intent = true, "pi_"+id
-			m.move(payment.Captured, "ch_"+s.Intent, s.Intent, "", s.AmountCents)
+			m.capture(s)
 			return true
 		}
 	}
 	return false
+}
+
+// capture has the customer pay a session.
+func (m *memory) capture(s *payment.Session) {
+	s.Paid, s.Intent = true, "pi_"+s.ID
+	m.move(payment.Captured, "ch_"+s.Intent, s.Intent, "", s.AmountCents)
 }
 
 // byHand refunds money of a payment at the provider in memory, as an operator does there.
