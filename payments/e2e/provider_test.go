@@ -164,6 +164,8 @@ type knobs struct {
 	Webhooks string `json:"webhooks,omitempty"`
 	Key      string `json:"key,omitempty"`
 	Locks    string `json:"locks,omitempty"`
+	// Denied are the operations that the key may not do; nil: no change.
+	Denied *string `json:"denied,omitempty"`
 	// LatencyMS is the time in milliseconds before a request is executed.
 	LatencyMS *int `json:"latency_ms,omitempty"`
 	// Rate and EndpointRate are the calls a second that the API answers, in all and of each operation; 0: no limit.
@@ -172,7 +174,7 @@ type knobs struct {
 }
 
 // healthy are the knobs of a provider without faults.
-var healthy = knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: stripeKey, Locks: "wait", LatencyMS: new(0), Rate: new(0), EndpointRate: new(0)}
+var healthy = knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: stripeKey, Locks: "wait", Denied: new(""), LatencyMS: new(0), Rate: new(0), EndpointRate: new(0)}
 
 // turn turns knobs.
 func (p *provider) turn(k knobs) {

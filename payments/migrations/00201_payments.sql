@@ -65,7 +65,7 @@ CREATE FUNCTION checkout_closes_at(expires_at timestamptz, cancel_requested_at t
 CREATE TABLE refunds (
     id           uuid PRIMARY KEY,
     attempt_id   uuid        NOT NULL REFERENCES payment_attempts ON DELETE RESTRICT,
-    reason       text        NOT NULL CHECK (reason IN ('late', 'duplicate', 'mismatch', 'requested')),
+    reason       text        NOT NULL CHECK (reason IN ('late', 'duplicate', 'mismatch')),
     provider     text        NOT NULL DEFAULT 'stripe',
     amount_cents bigint      NOT NULL CHECK (amount_cents > 0),
     try          int         NOT NULL DEFAULT 1 CHECK (try > 0), -- part of the key that the provider deduplicates by
@@ -74,7 +74,6 @@ CREATE TABLE refunds (
     error        text,       -- why it failed, or why the provider rejected the last try
     note         text,
     actor        text,
-    request_key  text,       -- deduplicates the operators' requests
     created_at   timestamptz NOT NULL,
     next_check   timestamptz,
     ended_at     timestamptz,
@@ -90,14 +89,11 @@ CREATE TABLE refunds (
             WHEN 'failed'          THEN ended_at IS NOT NULL
             WHEN 'settled_outside' THEN ended_at IS NOT NULL AND next_check IS NULL AND note IS NOT NULL AND actor IS NOT NULL
             ELSE false
-        END),
-    CONSTRAINT refunds_requested CHECK (reason <> 'requested' OR (request_key IS NOT NULL AND note IS NOT NULL AND actor IS NOT NULL)),
-    CONSTRAINT refunds_request_key UNIQUE (attempt_id, request_key)
+        END)
 );
 CREATE INDEX refunds_due ON refunds (next_check) WHERE next_check IS NOT NULL;
 CREATE INDEX refunds_failed ON refunds (ended_at) WHERE state = 'failed';
-CREATE UNIQUE INDEX refunds_automatic ON refunds (attempt_id) WHERE reason IN ('late', 'duplicate', 'mismatch');
-CREATE INDEX refunds_of_attempt ON refunds (attempt_id);
+CREATE UNIQUE INDEX refunds_of_attempt ON refunds (attempt_id);
 
 -- The ids of the provider's events, to store each event once. The bodies hold personal data and are not stored.
 CREATE TABLE provider_events (

@@ -58,14 +58,6 @@ export function money(amount, currency) {
   return format.format(amount / 10 ** digits);
 }
 
-// parseMoney returns the amount that a user has typed in the smallest unit of a currency. It returns null unless the text
-// has the decimals of the currency.
-export function parseMoney(text, currency) {
-  const digits = decimals[currency] ?? 2;
-  const format = new RegExp(`^\\d+${digits > 0 ? `\\.\\d{${digits}}` : ''}$`);
-  return format.test(text) ? Number(text.replace('.', '')) : null;
-}
-
 export const number = (n) => new Intl.NumberFormat('en-IE').format(n);
 
 // moment returns the time of day. The date precedes it, unless the date is today.

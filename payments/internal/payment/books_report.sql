@@ -3,7 +3,7 @@
 --
 -- $1 number of the report · $2 position of the books
 WITH movement AS (
-    SELECT currency, attempt_id, intent, report, at, refund_id,
+    SELECT currency, attempt_id, intent, report, at,
            CASE kind WHEN 'captured' THEN amount_cents ELSE 0 END AS captured,
            CASE kind WHEN 'refunded' THEN amount_cents WHEN 'refund_failed' THEN -amount_cents ELSE 0 END AS refunded,
            CASE kind WHEN 'disputed' THEN amount_cents WHEN 'dispute_reversed' THEN -amount_cents ELSE 0 END AS disputed
@@ -21,28 +21,22 @@ unclaimed AS (
     GROUP BY m.currency
 ),
 theirs AS (
-    SELECT m.attempt_id, m.currency, sum(m.captured) AS captured, sum(m.refunded) AS refunded, sum(m.disputed) AS disputed, min(m.at) AS since,
-           coalesce(sum(m.refunded) FILTER (WHERE r.state = 'settled_outside'), 0) AS outside_too
-    FROM movement m LEFT JOIN refunds r ON r.id = m.refund_id
-    WHERE m.attempt_id IS NOT NULL GROUP BY m.attempt_id, m.currency
+    SELECT attempt_id, currency, sum(captured) AS captured, sum(refunded) AS refunded, sum(disputed) AS disputed, min(at) AS since
+    FROM movement WHERE attempt_id IS NOT NULL GROUP BY attempt_id, currency
 ),
 ours AS (
     SELECT a.id AS attempt_id, a.currency, a.state, a.applied, a.ended_at, a.captured_cents AS captured, a.disputed_cents AS disputed,
-           coalesce(r.confirmed, 0) AS confirmed, coalesce(r.waiting, 0) AS waiting, coalesce(r.outside, 0) AS outside, r.confirmed_at
-    FROM payment_attempts a LEFT JOIN (
-        SELECT attempt_id, sum(amount_cents) FILTER (WHERE state = 'confirmed') AS confirmed,
-               sum(amount_cents) FILTER (WHERE state IN ('owed', 'sent', 'failed')) AS waiting,
-               sum(amount_cents) FILTER (WHERE state = 'settled_outside') AS outside,
-               max(ended_at) FILTER (WHERE state = 'confirmed') AS confirmed_at
-        FROM refunds GROUP BY attempt_id
-    ) AS r ON r.attempt_id = a.id
+           CASE WHEN r.state = 'confirmed' THEN r.amount_cents ELSE 0 END AS confirmed,
+           CASE WHEN r.state IN ('owed', 'sent', 'failed') THEN r.amount_cents ELSE 0 END AS waiting,
+           CASE WHEN r.state = 'settled_outside' THEN r.amount_cents ELSE 0 END AS outside,
+           CASE WHEN r.state = 'confirmed' THEN r.ended_at END AS confirmed_at
+    FROM payment_attempts a LEFT JOIN refunds r ON r.attempt_id = a.id
 ),
 both_sides AS (
     SELECT coalesce(t.currency, o.currency) AS currency, coalesce(t.attempt_id, o.attempt_id) AS attempt_id, o.state, coalesce(o.applied, false) AS applied,
            o.ended_at, o.confirmed_at, t.since, coalesce(o.captured, 0) AS captured, coalesce(o.confirmed, 0) AS confirmed,
            coalesce(o.disputed, 0) AS disputed, coalesce(o.waiting, 0) AS waiting,
-           -- What was refunded by hand of a paid order may be what an operator has settled outside: only a refund of the shop counts.
-           CASE WHEN o.applied THEN coalesce(t.outside_too, 0) ELSE coalesce(o.outside, 0) END AS outside,
+           coalesce(o.outside, 0) AS outside,
            coalesce(t.captured, 0) AS t_captured,
            coalesce(t.captured, 0) - coalesce(o.captured, 0) AS more_captured,
            coalesce(t.refunded, 0) - coalesce(o.confirmed, 0) AS more_refunded,

@@ -14,7 +14,7 @@ matched AS (
     UPDATE provider_movements m SET attempt_id = f.attempt_id FROM found f WHERE f.id = m.id
 ),
 movement AS (
-    SELECT m.kind, m.at, m.amount_cents, m.source_id, m.refund_id, coalesce(m.attempt_id, f.attempt_id) AS attempt_id
+    SELECT m.kind, m.amount_cents, m.source_id, coalesce(m.attempt_id, f.attempt_id) AS attempt_id
     FROM provider_movements m LEFT JOIN found f ON f.id = m.id
 ),
 net AS (
@@ -35,7 +35,7 @@ attempt AS (
     RETURNING a.order_id, a.next_check, a.state
 ),
 returned AS (
-    SELECT m.refund_id, m.attempt_id
+    SELECT m.attempt_id
     FROM movement m LEFT JOIN movement f ON f.kind = 'refund_failed' AND f.source_id = m.source_id
     WHERE m.kind = 'refunded' AND f.source_id IS NULL
 ),
@@ -45,10 +45,7 @@ other_refunds AS (
     SELECT r.id FROM refunds r JOIN movement m ON m.kind = 'refund_failed' AND m.source_id = r.provider_id
     WHERE r.state IN ('sent', 'confirmed')
     UNION
-    SELECT r.id FROM refunds r JOIN returned m ON m.refund_id = r.id
-    WHERE r.state IN ('owed', 'failed')
-    UNION
-    SELECT r.id FROM refunds r JOIN returned m ON m.refund_id IS NULL AND m.attempt_id = r.attempt_id
+    SELECT r.id FROM refunds r JOIN returned m ON m.attempt_id = r.attempt_id
     WHERE r.state IN ('owed', 'failed')
 ),
 refund AS (

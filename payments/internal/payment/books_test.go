@@ -226,27 +226,41 @@ func TestBooksFindWhatWebhooksLost(t *testing.T) {
 	})
 	t.Run("refund by hand of a paid order", func(t *testing.T) {
 		s := newBooksShop(t)
-		_, _, intent := s.paid(t)
-		s.book(payment.Refunded, intent, "re_hand", 300)
-		if c := wantReport(t, s.read(t), 700, 700, true); c.Here.RefundedCents != 300 {
-			t.Errorf("%d cents are refunded here, want 300", c.Here.RefundedCents)
+		for _, settled := range []bool{true, false} { // before the refund by hand
+			for _, cents := range []int64{300, 1000} {
+				o, a := s.placeOpen(t)
+				s.mem.pay(a.CheckoutURL)
+				if settled {
+					s.settleNow(t, o.ID)
+				}
+				intent := s.intent(t, a)
+				s.book(payment.Refunded, intent, "re_hand_"+intent, cents)
+				here := int64(0)
+				if settled {
+					here = 1000 - cents
+				}
+				wantReport(t, s.read(t), 1000-cents, here, true)
+				s.settleNow(t, o.ID)
+				s.wantOrder(t, o, "paid")
+				if c := wantReport(t, s.read(t), 1000-cents, 1000-cents, true); c.ByHandCents != cents {
+					t.Errorf("%d cents are refunded by hand, want %d", c.ByHandCents, cents)
+				}
+				s.book(payment.RefundFailed, intent, "re_hand_"+intent, cents)
+				wantReport(t, s.read(t), 1000, 1000, true)
+				s.book(payment.Disputed, intent, "dp_"+intent, 1000) // the next one begins with no money
+				s.read(t)
+			}
 		}
-		s.book(payment.RefundFailed, intent, "re_hand", 300)
-		wantReport(t, s.read(t), 1000, 1000, true)
 	})
-	t.Run("refund by hand before a request for the same money", func(t *testing.T) {
+	t.Run("money returned twice", func(t *testing.T) {
 		s := newBooksShop(t)
-		o, a, intent := s.paid(t)
-		s.mem.byHand(t, intent, 1000)
-		refund, _, err := s.RequestRefund(t.Context(), o.ID, payment.RefundRequest{Key: "one", AmountCents: 1000, Actor: "Ann", Note: "broken"})
-		testenv.Must(t, err)
-		s.mem.fail("refund", failed(payment.Refused, payment.AlreadyRefunded))
+		o, a, intent, id := s.lateInMemory(t)
+		s.mem.fail("refund", failed(payment.Refused, ""))
 		s.sendRefund(t, a.ID)
-		testenv.Must(t, s.SettleOutside(t.Context(), refund.ID, "Ann", "refunded in the dashboard"))
-		wantReport(t, s.read(t), 0, 0, true)
-		// The provider has returned the shop's refund as well.
-		s.book(payment.Refunded, intent, "re_late", 400).Refund = refund.ID.String()
-		if c := wantReport(t, s.read(t), -400, 0, false); c.TwiceCents != 400 {
+		s.wantAttempt(t, o, a.ID, "succeeded late failed")
+		testenv.Must(t, s.SettleOutside(t.Context(), uuid.MustParse(id), "Ann", "a transfer"))
+		s.book(payment.Refunded, intent, "re_late", 400).Refund = id
+		if c := wantReport(t, s.read(t), 600, 1000, false); c.TwiceCents != 400 {
 			t.Errorf("%d cents are returned twice, want 400", c.TwiceCents)
 		}
 	})

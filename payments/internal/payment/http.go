@@ -32,7 +32,6 @@ func (s *Service) OpsRoutes(ops gin.IRouter) {
 	ops.Match(rest.ReadMethods, "/payments", rest.Parameters(), rest.Handle(a.stats))
 	ops.POST("/refunds/:id/retry", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(a.retryRefund))
 	ops.POST("/refunds/:id/settled-outside", rest.Parameters(), rest.Handle(a.settleOutside))
-	ops.POST("/orders/:id/refunds", rest.Parameters(), rest.Handle(a.requestRefund))
 }
 
 func (a *api) open(c *gin.Context) error {

@@ -17,7 +17,7 @@ func (r *Reconciliation) closeIncident(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	by, err := bodyDecision(c)
+	by, err := readDecision(c)
 	if err != nil {
 		return err
 	}

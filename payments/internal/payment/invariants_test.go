@@ -79,20 +79,6 @@ func TestInvariantsFindBrokenRows(t *testing.T) {
 				VALUES ('` + uuid.NewString() + `', $1, 'late', 1000, now(), now())`, paidAttempt.ID,
 			map[string]int{"attempt " + paidAttempt.ID.String(): 7},
 		},
-		"an automatic refund next to another one": {
-			`INSERT INTO refunds (id, attempt_id, reason, amount_cents, request_key, note, actor, created_at, next_check)
-				VALUES ('` + uuid.NewString() + `', $1, 'requested', 1, 'k', 'n', 'a', now(), now())`, lateAttempt.ID,
-			map[string]int{"attempt " + lateAttempt.ID.String(): 7},
-		},
-		"requests for more than was paid": {
-			`INSERT INTO refunds (id, attempt_id, reason, amount_cents, request_key, note, actor, created_at, next_check)
-				SELECT gen_random_uuid(), $1, 'requested', 501, i::text, 'n', 'a', now(), now() FROM generate_series(1, 2) i`, paidAttempt.ID,
-			map[string]int{"attempt " + paidAttempt.ID.String(): 7},
-		},
-		"a part of a paid order that is refunded": {
-			`INSERT INTO refunds (id, attempt_id, reason, amount_cents, request_key, note, actor, created_at, next_check)
-				SELECT gen_random_uuid(), $1, 'requested', 500, i::text, 'n', 'a', now(), now() FROM generate_series(1, 2) i`, paidAttempt.ID, nil,
-		},
 		"an attempt opened after the deadline": {
 			`UPDATE payment_attempts SET opened_at = opened_at + interval '1 hour' WHERE id = $1`, openAttempt.ID,
 			map[string]int{"attempt " + openAttempt.ID.String(): 4},

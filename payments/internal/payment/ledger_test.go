@@ -57,8 +57,8 @@ func TestDeleteOldPayments(t *testing.T) {
 	s.age(t)
 	s.book(payment.Disputed, disputed, "dp_1", 400)
 	s.book(payment.Refunded, intent, "re_new", 100)
-	s.exec(t, `INSERT INTO refunds (id, attempt_id, reason, amount_cents, state, created_at, ended_at, request_key, note, actor)
-		VALUES ($1, $2, 'requested', 100, 'failed', now(), now(), 'key', 'broken', 'Ann')`, keyset.NewID(), failed.ID)
+	s.exec(t, `INSERT INTO refunds (id, attempt_id, reason, amount_cents, state, created_at, ended_at)
+		VALUES ($1, $2, 'late', 100, 'failed', now(), now())`, keyset.NewID(), failed.ID)
 	before := s.read(t).Currencies[0]
 	for unread, read := range map[string]string{
 		`position = position - interval '10 days'`: `position = position + interval '10 days'`,

@@ -35,7 +35,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		}, []string{"state"}),
 		owed: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_refunds_owed_total",
-			Help: "Refunds owed, by reason: late, duplicate, mismatch (of a payment that did not pay its order), or requested by an operator.",
+			Help: "Refunds owed for payments that did not pay their orders, by reason: late, duplicate or mismatch.",
 		}, []string{"reason"}),
 		webhooks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_webhooks_total",
@@ -49,7 +49,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	for _, state := range []RefundState{Owed, Sent, Confirmed, Failed, SettledOutside} {
 		m.refunds.WithLabelValues(string(state))
 	}
-	for _, reason := range []Reason{Late, Duplicate, Mismatch, Requested} {
+	for _, reason := range []Reason{Late, Duplicate, Mismatch} {
 		m.owed.WithLabelValues(string(reason))
 	}
 	for _, result := range []string{"stored", "repeated", "rejected", unmatched, foreign, otherMode, "unusable"} {

@@ -75,9 +75,7 @@ type Attempt struct {
 	CheckoutURL string     `json:"checkout_url,omitempty"` // only while the customer may pay there
 	OpenedAt    time.Time  `json:"opened_at"`
 	EndedAt     *time.Time `json:"ended_at,omitempty"`
-	Refund      *Refund    `json:"refund,omitempty" gorm:"serializer:json"` // the latest
-	// RefundedCents is what the customer has got back, by all refunds.
-	RefundedCents int64 `json:"refunded_cents,omitempty"`
+	Refund      *Refund    `json:"refund,omitempty" gorm:"serializer:json"`
 
 	CheckoutUntil    *time.Time `json:"checkout_until,omitempty"` // until when the customer may pay; nil unless the attempt is live and not closing
 	SessionExpiresAt time.Time  `json:"-"`                        // when the provider expires the session by itself, by the provider's clock
@@ -96,21 +94,17 @@ const (
 	SettledOutside RefundState = "settled_outside" // final: an operator has settled a failed one in another way
 )
 
-// Reason is the reason of a refund.
+// Reason is why a success does not pay its order, so that succeed.sql owes a refund of it.
 type Reason string
 
-// Refunds of the first three reasons are automatic: succeed.sql owes one of the whole for a success that does not pay its order. A
-// requested one returns money of a success that paid its order.
+// The reasons of refunds.
 const (
 	Late      Reason = "late"      // the order was cancelled, its hold had ended, or the attempt was closed before
 	Duplicate Reason = "duplicate" // another payment has paid the order
 	Mismatch  Reason = "mismatch"  // the amount or the currency is not that of the order
-	Requested Reason = "requested" // an operator asked for it
 )
 
-func (r Reason) automatic() bool { return r == Late || r == Duplicate || r == Mismatch }
-
-// Refund is a refund of an attempt: of all of it, if its success did not pay the order.
+// Refund is the refund of an attempt whose success did not pay the order: of all of its money.
 type Refund struct {
 	State       RefundState `json:"state"`
 	Reason      Reason      `json:"reason"`

@@ -44,13 +44,9 @@ func (s *Service) sendRefund(ctx context.Context, r takenRefund) error {
 			Refund: r.ID.String(), Try: r.Try, Intent: r.PaymentIntent, AmountCents: missing, Key: fmt.Sprintf("%s-%d", r.ID, r.Try),
 		})
 		switch {
-		case isClass(err, Replayed) && !r.Reason.automatic():
-			// The provider may still execute the call of this key. With another key, the money would then be returned twice.
-			next = refundStep{state: Failed, err: "the payment provider may have executed an earlier call; look at the payment there before you retry: " + err.Error()}
 		case isClass(err, Replayed), causeIs(err, LowBalance):
-			// The provider repeats this answer to the key. After a low balance it has executed nothing. After a stored error it may still
-			// execute the call. But only an automatic refund comes here then: it returns the whole payment, and the provider returns no
-			// more than was paid.
+			// The provider repeats this answer to the key. After a low balance it has executed nothing. After a stored error
+			// it may still execute the call, but it returns no more than was paid, and the refund is of the whole payment.
 			return s.moveRefund(ctx, r, refundStep{state: Owed, err: err.Error(), newKey: true})
 		case isClass(err, Refused):
 			if next, err = s.refused(ctx, r, missing, err); err != nil {
@@ -109,15 +105,15 @@ func (s *Service) refused(ctx context.Context, r takenRefund, missing int64, ref
 // processing is the reason why most refunds wait. It tells an operator nothing.
 const processing = "processing"
 
-// progress compares a refund with the refunds of its payment at the provider. It returns the step that the refund takes
-// if nothing more is sent, and the amount that must be sent. Nothing is sent for a refund that the provider has confirmed
-// or that failed, even if its money is missing: an operator decides about it.
+// progress compares a refund with the refunds of its payment at the provider. All of them count, because the refund is of
+// the whole payment: also those that an operator made there, and those that the shop made before its database was restored.
+// It returns the step that the refund takes if nothing more is sent, and the amount that must be sent. Nothing is sent for a
+// refund that the provider has confirmed or that failed, even if its money is missing: an operator decides about it.
 func (r takenRefund) progress(known []ProviderRefund) (step refundStep, missing int64) {
 	var active, confirmed int64
-	var id, waits, failure, failedByHand string // id: of the latest refund at the provider that counts
+	var id, waits, failure, failedByHand string // id: of the latest refund at the provider
 	for _, k := range known {
 		switch {
-		case !r.counts(k):
 		case k.State != Failed:
 			if id == "" {
 				id = k.ID
@@ -148,14 +144,6 @@ func (r takenRefund) progress(known []ProviderRefund) (step refundStep, missing 
 	default:
 		return refundStep{state: Sent, providerID: id}, r.AmountCents - active
 	}
-}
-
-// counts reports whether a refund at the provider returns money of r. An automatic refund returns all of its payment, and
-// is the only one of it: whatever the provider has returned counts, also what an operator returned there, and what the
-// shop returned before its database was restored to an older copy. For other refunds the provider's metadata decides, so
-// that no refund at the provider counts twice.
-func (r takenRefund) counts(k ProviderRefund) bool {
-	return r.Reason.automatic() || k.Refund == r.ID.String()
 }
 
 // moveRefund stores a step of a refund, unless another session has moved the refund since it was taken.

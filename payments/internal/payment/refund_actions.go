@@ -18,25 +18,19 @@ type decision struct{ actor, note string }
 // explain a case; with a larger one, the list of cases would be hard to read.
 const maxDecision = 200
 
-// readDecision reads the fields actor and note of a body. It returns errors for them, and for unknown fields.
-func readDecision(body rest.Object, known ...string) (d decision, errs []rest.FieldError) {
-	errs = body.UnknownFields("", append(known, "actor", "note")...)
+// readDecision reads the body of a request: the fields actor and note.
+func readDecision(c *gin.Context) (by decision, err error) {
+	body, err := rest.ReadObject(c)
+	if err != nil {
+		return decision{}, err
+	}
+	errs := body.UnknownFields("", "actor", "note")
 	text := func(name string) string {
 		s, wrong := body.Text(name, maxDecision)
 		errs = append(errs, wrong...)
 		return s
 	}
-	d = decision{actor: text("actor"), note: text("note")}
-	return d, errs
-}
-
-// bodyDecision reads the body of a request that has only the fields actor and note.
-func bodyDecision(c *gin.Context) (decision, error) {
-	body, err := rest.ReadObject(c)
-	if err != nil {
-		return decision{}, err
-	}
-	by, errs := readDecision(body)
+	by = decision{actor: text("actor"), note: text("note")}
 	if len(errs) > 0 {
 		return decision{}, rest.InvalidFields(errs...)
 	}
@@ -50,7 +44,7 @@ func (a *api) settleOutside(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	by, err := bodyDecision(c)
+	by, err := readDecision(c)
 	if err != nil {
 		return err
 	}

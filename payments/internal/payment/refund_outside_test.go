@@ -124,43 +124,6 @@ func TestSettleOutsideMeetsEvent(t *testing.T) {
 	}
 }
 
-// request stores a refund that an operator asked for.
-func (s *shop) request(t testing.TB, a *payment.Attempt, cents int64) string {
-	t.Helper()
-	id := uuid.NewString()
-	s.exec(t, `INSERT INTO refunds (id, attempt_id, reason, amount_cents, request_key, note, actor, created_at, next_check)
-		VALUES ($1, $2, 'requested', $3, $1::uuid::text, 'a chair is missing', 'Ann', now(), now())`, id, a.ID, cents)
-	return id
-}
-
-// TestPartialRefundsCountOnce sends two refunds of one payment, and repeats their checks. Each refund at the provider
-// counts for one of them only, and one that was made by hand for none.
-func TestPartialRefundsCountOnce(t *testing.T) {
-	s := newMemoryShop(t)
-	_, a := s.paidOrder(t)
-	s.setRefunds(t, "pending")
-	first, second := s.request(t, a, 100), s.request(t, a, 200)
-	s.returnMoney(t, a, 300)
-	send := func() {
-		for _, id := range []string{first, second} {
-			s.exec(t, `UPDATE refunds SET next_check = now() WHERE id = $1`, id)
-			handle(t, s.Refunds().Handle, id)
-		}
-	}
-	send()
-	s.wantRefund(t, first, "sent")
-	s.wantRefund(t, second, "sent")
-	send()
-	s.setRefunds(t, "succeed")
-	s.awaitRefund(t, a, "succeeded")
-	send()
-	s.wantRefund(t, first, "confirmed")
-	s.wantRefund(t, second, "confirmed")
-	if e := s.entry(t, a.ID); e.Refunded != 600 {
-		t.Errorf("the provider refunded %d cents, want 100 + 200, and 300 by hand", e.Refunded)
-	}
-}
-
 // TestByHandFailsLater refunds a late payment by hand at the provider. That refund counts, and fails later: an operator
 // decides, and nothing is sent before.
 func TestByHandFailsLater(t *testing.T) {

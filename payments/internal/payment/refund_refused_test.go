@@ -26,7 +26,7 @@ func (s *shop) lateInMemory(t *testing.T) (o *order.Order, a *payment.Attempt, i
 }
 
 // TestRefusedRefunds checks what becomes of a refund that the provider does not make. One that it refuses for good fails,
-// and is not sent under another key. Any other automatic one is sent again by itself.
+// and is not sent under another key. Any other is sent again by itself.
 func TestRefusedRefunds(t *testing.T) {
 	s := newMemoryShop(t)
 	s.restartAs(s.mem, "production", apiKey)

@@ -7,9 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"gorm.io/gorm"
-
-	"example.com/shop/internal/postgres"
 )
 
 var (
@@ -25,17 +22,12 @@ var (
 	refundRetrySQL string
 	//go:embed refund_outside.sql
 	refundOutsideSQL string
-	//go:embed refund_lock.sql
-	refundLockSQL string
-	//go:embed refund_request.sql
-	refundRequestSQL string
 )
 
 // takenRefund is a refund that refund_take.sql has taken.
 type takenRefund struct {
 	ID            uuid.UUID
 	State         RefundState
-	Reason        Reason
 	Try           int
 	Error         string
 	AmountCents   int64
@@ -110,45 +102,4 @@ func (s *Store) settleOutside(ctx context.Context, id uuid.UUID, note, actor str
 		return row, fmt.Errorf("settle refund %s outside: %w", id, err)
 	}
 	return row, nil
-}
-
-// requested is the row that refund_request.sql returns.
-type requested struct {
-	DisputedCents, LeftCents int64
-	Currency                 string
-	CustomerID               uuid.UUID
-	ID                       *uuid.UUID // nil, and the fields below are zero: there is no refund with this key
-	State                    RefundState
-	AmountCents              int64
-	Actor, Note              string
-	CreatedAt                time.Time
-	EndedAt                  *time.Time
-	DueAt                    time.Time
-	ServerTime               time.Time
-}
-
-// requestRefund owes a refund of the payment of an order, with the given id, or reads the refund with this key. It reports
-// whether there is such an order. It returns no row if the order was not paid at the provider.
-func (s *Store) requestRefund(ctx context.Context, id, orderID uuid.UUID, r RefundRequest) (found bool, row *requested, err error) {
-	err = s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		var locked struct {
-			Found     bool
-			PaymentID *uuid.UUID
-		}
-		if _, err := postgres.Scan(ctx, tx, &locked, refundLockSQL, orderID); err != nil {
-			return err
-		}
-		found = locked.Found
-		if locked.PaymentID == nil {
-			return nil
-		}
-		row = &requested{}
-		_, err := postgres.Scan(ctx, tx, row, refundRequestSQL, id, locked.PaymentID, r.AmountCents, r.Key, r.Actor, r.Note,
-			s.RowKind(RefundKind), r.Currency)
-		return err
-	})
-	if err != nil {
-		return false, nil, fmt.Errorf("refund order %s: %w", orderID, err)
-	}
-	return found, row, nil
 }

@@ -290,3 +290,36 @@ func TestRetryOfUnknownRefund(t *testing.T) {
 		t.Errorf("RetryRefund returns %v, want not-found", err)
 	}
 }
+
+// TestWithoutTasks opens attempts, pays and refunds one, and closes one, in a service without Redis. It writes no outbox rows.
+func TestWithoutTasks(t *testing.T) {
+	s := newMemoryShop(t)
+	s.store.WithoutTasks()
+	s.orderDB.WithoutTasks()
+	s.paidOrder(t)
+	late, a := s.placeOpen(t)
+	s.shiftToDeadline(t, late.ID, grace)
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, late.ID)
+	closed, _ := s.placeOpen(t)
+	s.shiftToDeadline(t, closed.ID, grace)
+	s.settleNow(t, closed.ID)
+	s.cancelDue(t, late.ID)
+	s.cancelDue(t, closed.ID)
+	if rows := testenv.Query[string](t, s.db, `SELECT coalesce(string_agg(kind, ' '), '') FROM outbox`); rows != "" {
+		t.Errorf("the outbox has messages of the kinds %s, want none", rows)
+	}
+	s.check(t)
+}
+
+// TestDeleteOfPaidOrderIsRefused checks that neither an order nor an attempt can be deleted while it has money.
+func TestDeleteOfPaidOrderIsRefused(t *testing.T) {
+	s := newMemoryShop(t)
+	o, a := s.late(t)
+	for _, statement := range []string{`DELETE FROM orders WHERE id = $1`, `DELETE FROM payment_attempts WHERE order_id = $1`} {
+		if _, err := s.db.ExecContext(t.Context(), statement, o.ID); err == nil {
+			t.Errorf("%s deletes what has a payment", statement)
+		}
+	}
+	s.wantAttempt(t, o, a.ID, "succeeded late owed")
+}

@@ -17,8 +17,7 @@ import (
 	"example.com/shop/internal/reconcile"
 )
 
-// Each step of an attempt and of a refund is one statement, which is one round trip and one transaction. Only the request of a refund
-// takes two.
+// Each step of an attempt and of a refund is one statement, which is one round trip and one transaction.
 var (
 	//go:embed open.sql
 	openSQL string
@@ -124,14 +123,12 @@ func (s *Store) attempts(ctx context.Context) *gorm.DB {
 	const closing = `(a.state IN ('creating', 'open') AND (o.status <> 'pending'
 		OR checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) <= now()))`
 	return s.db.WithContext(ctx).Table("payment_attempts a").Joins("JOIN orders o ON o.id = a.order_id").
-		// An attempt has one automatic refund, or any number of others.
-		Joins(`LEFT JOIN LATERAL (SELECT * FROM refunds WHERE attempt_id = a.id ORDER BY created_at DESC, id DESC LIMIT 1) r ON true`).
+		Joins("LEFT JOIN refunds r ON r.attempt_id = a.id").
 		Select(`a.id, a.order_id, a.state, a.applied, ` + closing + ` AS closing, a.amount_cents, upper(a.currency) AS currency,
 			CASE WHEN NOT ` + closing + ` THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url,
 			CASE WHEN NOT ` + closing + ` THEN checkout_closes_at(o.expires_at, NULL, a.checkout_until, a.session_until) END AS checkout_until,
 			a.opened_at, a.ended_at,
 			a.session_expires_at,
-			(SELECT coalesce(sum(amount_cents), 0) FROM refunds WHERE attempt_id = a.id AND state IN ('confirmed', 'settled_outside')) AS refunded_cents,
 			CASE WHEN r.id IS NOT NULL THEN json_build_object(
 				'state', r.state, 'reason', CASE WHEN r.reason = 'late' AND o.status = 'paid' THEN 'duplicate' ELSE r.reason END,
 				'amount_cents', r.amount_cents, 'ended_at', r.ended_at) END AS refund`) // see succeed.sql

@@ -41,7 +41,7 @@ func (r *Reconciliation) decide(c *gin.Context, keep bool) error {
 	if !usableID.MatchString(intent) {
 		return rest.MalformedRequest(rest.FieldError{Parameter: "intent", Detail: "must be the id of a payment at the provider"})
 	}
-	by, err := bodyDecision(c)
+	by, err := readDecision(c)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@
 
 import { addStylesheet, duration, element, money, moment, number, renderList, setText } from './dom.js';
 import { newBooks, newDecisions, renderBooks } from './opsbookspayments.js';
-import { failedRefund, refundForm } from './opsrefundspayments.js';
+import { failedRefund } from './opsrefundspayments.js';
 
 const byId = (id) => document.getElementById(id);
 
@@ -54,7 +54,7 @@ function newSection(page) {
       part('Refunds', element('dl', { id: 'refunds', className: 'facts' })),
       part('Money', element('div', { id: 'money' }), element('p', { id: 'money-hint', className: 'hint' }), element('p', { id: 'ledger', hidden: true })),
       part('Payment provider', element('dl', { id: 'provider', className: 'facts wide' })),
-      newBooks(), refundForm(page)));
+      newBooks()));
 }
 
 const newFailedRefunds = () => element('div', { id: 'failed-refunds', className: 'card', hidden: true },
@@ -105,7 +105,7 @@ function renderMoney(rows) {
       element('div', {}, element('dt', {}, name === 'outside' ? 'settled outside' : name), element('dd', {}, money(row[`${name}_cents`], row.currency))))));
   setText(byId('money-hint'), rows.length === 0
     ? 'No payment yet.'
-    : 'Captured money is applied to an order, or it is returned, settled outside of the provider, or owed to the customer. Operators may also return money that was applied.');
+    : 'Captured money is applied to an order, or it is returned, settled outside of the provider, or owed to the customer.');
 }
 
 // renderLedger compares the shop's money with the provider's own ledger. While a payment or a refund is on its way, the

@@ -183,7 +183,6 @@ function refundText({ refund, currency }) {
     late: `Your payment of ${amount} came too late and`,
     duplicate: `You paid twice. One payment of ${amount}`,
     mismatch: `Your payment of ${amount} does not match the order and`,
-    requested: `Of your payment, ${amount}`,
   }[refund.reason];
   switch (refund.state) {
     case 'confirmed':
