@@ -169,9 +169,9 @@ func TestPageBooks(t *testing.T) {
 	ops.WaitFor("#books", "Report 1, made at")
 	ops.WaitFor("#books", "The provider and the shop agree.")
 	db := faulttest.OpenDatabase(t, s.Database)
-	testenv.Exec(t, db, `WITH i AS (INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'unclaimed', 'a test') RETURNING id),
+	testenv.Exec(t, db, `WITH i AS (INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'unclaimed', 'a test')),
 		m AS (INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent, report) VALUES ('txn_1', 'captured', now(), 1200, 'eur', 'ch_1', 'pi_lost', 2))
-		INSERT INTO unclaimed_payments (intent, incident_id) SELECT 'pi_lost', id FROM i`)
+		INSERT INTO unclaimed_payments (intent) VALUES ('pi_lost')`)
 	testenv.Exec(t, db, `UPDATE payment_reports SET report = report || '{"balanced": false, "currencies": [{"currency": "eur", "there": {"closing_cents": 2200},
 		"here": {"closing_cents": 900}, "under_way_cents": 0, "unclaimed_cents": 1200, "kept_cents": 0, "unexplained_cents": 0,
 		"difference_count": 1, "differences": [{"attempt_id": "a1", "what": "another amount captured", "cents": 100}]}]}'`)
@@ -180,15 +180,15 @@ func TestPageBooks(t *testing.T) {
 	}
 	ops.WaitFor("#books-decisions", "another amount captured: €1.00")
 	ops.WaitFor("#books-decisions", "€12.00 for the order that is not known")
-	decide := func(list, button string) {
+	decide := func(list string) {
 		ops.Type(list+" [name=actor]", "Ann")
 		ops.Type(list+" [name=note]", "shipped")
-		ops.Click(list + " button[value$=" + button + "]")
+		ops.Click(list + " button")
 		ops.Until("the decision is stored", func() bool { return ops.Count(list+" li") == 0 })
 	}
-	decide("#books-incidents", "close")
-	decide("#books-unclaimed", "keep")
-	if kept := testenv.Query[string](t, db, `SELECT u.state || u.actor || i.note FROM unclaimed_payments u JOIN payment_incidents i ON i.id = u.incident_id WHERE i.closed_at IS NOT NULL`); kept != "keptAnnshipped" {
+	decide("#books-incidents")
+	decide("#books-unclaimed")
+	if kept := testenv.Query[string](t, db, `SELECT u.actor || i.note FROM unclaimed_payments u, payment_incidents i WHERE u.kept_at IS NOT NULL AND i.closed_at IS NOT NULL`); kept != "Annshipped" {
 		t.Errorf("the decisions are %q", kept)
 	}
 }

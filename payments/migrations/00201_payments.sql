@@ -158,18 +158,15 @@ CREATE INDEX provider_movements_report ON provider_movements (report);
 -- The deletion of an attempt looks for movements that refer to it.
 CREATE INDEX provider_movements_attempt ON provider_movements (attempt_id) WHERE attempt_id IS NOT NULL;
 
--- What an operator decided about unclaimed money, by payment intent.
+-- The payments that were ever found without an attempt, by payment intent. What is unclaimed of them follows from their
+-- movements. An operator keeps the money of a payment whose customer has the goods.
 CREATE TABLE unclaimed_payments (
-    intent       text PRIMARY KEY,
-    incident_id  uuid        REFERENCES payment_incidents,
-    seen_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    state        text        NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'refunding', 'refunded', 'kept')),
-    try          int         NOT NULL DEFAULT 1, -- part of the key that the provider deduplicates by
-    amount_cents bigint,
-    provider_id  text,
-    note         text,
-    actor        text,
-    ended_at     timestamptz
+    intent  text        PRIMARY KEY,
+    seen_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    kept_at timestamptz,
+    note    text,
+    actor   text,
+    CHECK ((kept_at IS NULL) = (note IS NULL) AND (note IS NULL) = (actor IS NULL))
 );
 
 -- How far the provider's books are read. It has at most one row.

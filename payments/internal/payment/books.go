@@ -16,7 +16,6 @@ import (
 // BooksProvider is the part of a provider that the reconciliation with its books calls.
 type BooksProvider interface {
 	Books
-	Returns
 	Expire(ctx context.Context, session string) (Session, error)
 }
 

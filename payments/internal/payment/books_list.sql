@@ -7,17 +7,18 @@ SELECT json_build_object(
         FROM payment_incidents WHERE closed_at IS NULL
     ),
     'unclaimed', (
-        SELECT coalesce(json_agg(u ORDER BY u.ended_at IS NOT NULL, u.seen_at DESC), '[]')
+        SELECT coalesce(json_agg(u ORDER BY u.state <> 'open', u.seen_at DESC), '[]')
         FROM (
-            SELECT u.intent, u.state, m.cents AS amount_cents, upper(m.currency) AS currency, m.meta_order AS order_id, m.meta_attempt AS attempt_id,
-                   m.at AS paid_at, u.seen_at, u.note, u.actor, u.ended_at
-            FROM unclaimed_payments u CROSS JOIN LATERAL (
-                SELECT min(currency) AS currency, (array_agg(meta_order) FILTER (WHERE meta_order IS NOT NULL))[1] AS meta_order,
+            SELECT u.intent, CASE WHEN u.kept_at IS NOT NULL THEN 'kept' WHEN m.cents > 0 THEN 'open' ELSE 'returned' END AS state,
+                   m.cents AS amount_cents, m.currency, m.meta_order AS order_id, m.meta_attempt AS attempt_id, m.at AS paid_at,
+                   u.seen_at, u.note, u.actor, u.kept_at
+            FROM unclaimed_payments u JOIN (
+                SELECT intent, upper(min(currency)) AS currency, (array_agg(meta_order) FILTER (WHERE meta_order IS NOT NULL))[1] AS meta_order,
                        (array_agg(meta_attempt) FILTER (WHERE meta_attempt IS NOT NULL))[1] AS meta_attempt, min(at) AS at,
                        sum(net_cents)::bigint AS cents
-                FROM provider_movements WHERE intent = u.intent AND attempt_id IS NULL
-            ) AS m
-            ORDER BY u.ended_at IS NOT NULL, u.seen_at DESC
+                FROM provider_movements WHERE attempt_id IS NULL GROUP BY intent
+            ) AS m USING (intent)
+            ORDER BY u.kept_at IS NULL AND m.cents > 0 DESC, u.seen_at DESC
             LIMIT 200
         ) AS u
     )

@@ -109,7 +109,7 @@ func (s *Store) checkBooks(ctx context.Context) error {
 				c.DifferenceCount, Amount(c.UnexplainedCents, strings.ToUpper(c.Currency))))
 		}
 		if open := c.UnclaimedCents - c.KeptCents; open != 0 {
-			errs = append(errs, fmt.Errorf("%s are unclaimed: refund or keep them on the operators' page", Amount(open, strings.ToUpper(c.Currency))))
+			errs = append(errs, fmt.Errorf("%s are unclaimed: return them in the provider's dashboard, or keep them on the operators' page", Amount(open, strings.ToUpper(c.Currency))))
 		}
 	}
 	if r.LostSessions > 0 {

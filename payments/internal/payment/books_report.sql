@@ -15,7 +15,7 @@ there AS (
 ),
 unclaimed AS (
     SELECT m.currency, sum(m.captured - m.refunded - m.disputed) AS cents,
-           coalesce(sum(m.captured - m.refunded - m.disputed) FILTER (WHERE u.state = 'kept'), 0) AS kept
+           coalesce(sum(m.captured - m.refunded - m.disputed) FILTER (WHERE u.kept_at IS NOT NULL), 0) AS kept
     FROM movement m LEFT JOIN unclaimed_payments u ON u.intent = m.intent
     WHERE m.attempt_id IS NULL
     GROUP BY m.currency

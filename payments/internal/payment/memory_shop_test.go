@@ -158,6 +158,18 @@ func (m *memory) byHand(t *testing.T, intent string, cents int64) {
 	testenv.Must(t, err)
 }
 
+// returned returns the money of a payment that was returned, or is being returned.
+func (m *memory) returned(intent string) (cents int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.refunds[intent] {
+		if r.State != payment.Failed {
+			cents += r.AmountCents
+		}
+	}
+	return cents
+}
+
 // become changes the state of a refund of a payment.
 func (m *memory) become(intent string, r *payment.ProviderRefund, state payment.RefundState) {
 	if state == payment.Failed && r.State != payment.Failed {

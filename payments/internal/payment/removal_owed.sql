@@ -12,4 +12,5 @@ WHERE a.order_id = ANY ($1::uuid[])
 UNION
 SELECT m.meta_order
 FROM provider_movements m LEFT JOIN unclaimed_payments u ON u.intent = m.intent
-WHERE m.attempt_id IS NULL AND m.meta_order = ANY ($1::uuid[]) AND coalesce(u.state, 'open') IN ('open', 'refunding')
+WHERE m.attempt_id IS NULL AND m.meta_order = ANY ($1::uuid[]) AND u.kept_at IS NULL
+  AND (SELECT sum(net_cents) FROM provider_movements n WHERE n.intent = m.intent AND n.attempt_id IS NULL) > 0

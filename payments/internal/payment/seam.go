@@ -72,7 +72,7 @@ type Session struct {
 
 // Return is what [Returns.Refund] returns.
 type Return struct {
-	Refund      string // our refund's id; "" for unclaimed money
+	Refund      string // our refund's id
 	Try         int
 	Intent      string
 	AmountCents int64

@@ -1,9 +1,7 @@
 package payment
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -12,17 +10,13 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// The classes of error of operations on unclaimed payments.
-var (
-	NotUnclaimed = rest.Class{Code: "not-unclaimed", Status: http.StatusConflict, Title: "Payment is not unclaimed"}
-	IncidentOpen = rest.Class{Code: "incident-open", Status: http.StatusConflict, Title: "Payment incident is open"}
-)
+// NotUnclaimed is the class of the error about a payment that is kept already, or whose money was returned.
+var NotUnclaimed = rest.Class{Code: "not-unclaimed", Status: http.StatusConflict, Title: "Payment is not unclaimed"}
 
 // OpsRoutes adds the operators' API of the books.
 func (r *Reconciliation) OpsRoutes(ops gin.IRouter) {
 	ops.Match(rest.ReadMethods, "/books", rest.Parameters(), rest.Handle(r.get))
-	ops.POST("/books/unclaimed/:intent/refund", rest.Parameters(), rest.Handle(func(c *gin.Context) error { return r.decide(c, false) }))
-	ops.POST("/books/unclaimed/:intent/keep", rest.Parameters(), rest.Handle(func(c *gin.Context) error { return r.decide(c, true) }))
+	ops.POST("/books/unclaimed/:intent/keep", rest.Parameters(), rest.Handle(r.keep))
 	ops.POST("/books/incidents/:id/close", rest.Parameters(), rest.Handle(r.closeIncident))
 }
 
@@ -35,8 +29,8 @@ func (r *Reconciliation) get(c *gin.Context) error {
 	return nil
 }
 
-// decide is the handler of the two decisions about an unclaimed payment.
-func (r *Reconciliation) decide(c *gin.Context, keep bool) error {
+// keep is the handler of POST /ops/api/books/unclaimed/{intent}/keep.
+func (r *Reconciliation) keep(c *gin.Context) error {
 	intent := c.Param("intent")
 	if !usableID.MatchString(intent) {
 		return rest.MalformedRequest(rest.FieldError{Parameter: "intent", Detail: "must be the id of a payment at the provider"})
@@ -45,88 +39,47 @@ func (r *Reconciliation) decide(c *gin.Context, keep bool) error {
 	if err != nil {
 		return err
 	}
-	if err := r.Decide(c.Request.Context(), intent, keep, by.actor, by.note); err != nil {
+	if err := r.Keep(c.Request.Context(), intent, by.actor, by.note); err != nil {
 		return err
 	}
 	c.Status(http.StatusNoContent)
 	return nil
 }
 
-// Decide returns the money of an unclaimed payment to its customer, or keeps it, because the customer has the goods. A
-// repeated call after an error returns the money once.
-func (r *Reconciliation) Decide(ctx context.Context, intent string, keep bool, actor, note string) error {
-	row, err := r.store.decideUnclaimed(ctx, intent, keep, note, actor)
+// Keep records that an operator keeps the money of an unclaimed payment, because its customer has the goods. Otherwise the
+// operator returns the money in the provider's dashboard, and the next report finds that.
+func (r *Reconciliation) Keep(ctx context.Context, intent, actor, note string) error {
+	found, kept, err := r.store.keepUnclaimed(ctx, intent, actor, note)
 	switch {
 	case err != nil:
-		return rest.OutcomeUnknown(err, "Repeat the request.")
-	case row.State == "":
+		return rest.OutcomeUnknown(err, "Look at the payment before you repeat the request.")
+	case !found:
 		return rest.NotFound.Errorf("The provider's books have no unclaimed payment %s.", intent)
-	case row.Incident:
-		return IncidentOpen.Errorf("Look at the open incidents, and close them. No money is moved before.")
-	case !row.Decided:
-		return NotUnclaimed.Errorf("The payment %s is %s, or its money was returned already.", intent, row.State)
+	case !kept:
+		return NotUnclaimed.Errorf("The payment %s is kept already, or its money was returned.", intent)
 	}
-	r.log.WarnContext(ctx, "an operator decided about an unclaimed payment", "intent", intent, "keep", keep, "actor", actor, "note", note)
-	if keep {
-		return nil
-	}
-	return r.refundUnclaimed(ctx, intent, row)
-}
-
-// refundUnclaimed returns the money of a payment, unless the provider has returned it since the books were read. d has the
-// amount of the first decision, and what the books knew to be returned before.
-func (r *Reconciliation) refundUnclaimed(ctx context.Context, intent string, d unclaimedDecision) error {
-	known, err := r.provider.Refunds(ctx, intent)
-	if err != nil {
-		return unclaimedFailure(err)
-	}
-	made := -d.ReturnedCents
-	var id string // of the latest refund
-	for _, k := range known {
-		if k.State != Failed {
-			made, id = made+k.AmountCents, cmp.Or(id, k.ID)
-		}
-	}
-	switch {
-	case made > 0 && made < d.AmountCents:
-		if err := r.store.reopenUnclaimed(ctx, intent, d.Try); err != nil {
-			return rest.OutcomeUnknown(err, "Repeat the request.")
-		}
-		return NotUnclaimed.Errorf("The provider has returned a part of the payment %s meanwhile. Wait for the next report, then decide again.", intent)
-	case made <= 0:
-		sent, err := r.provider.Refund(ctx, Return{Intent: intent, AmountCents: d.AmountCents, Key: fmt.Sprintf("unclaimed-%s-%d", intent, d.Try)})
-		if isClass(err, Refused, Missing, Replayed) || causeIs(err, LowBalance) { // the provider repeats this answer to the key
-			err = errors.Join(err, r.store.reopenUnclaimed(ctx, intent, d.Try))
-		}
-		if err != nil {
-			return unclaimedFailure(err)
-		}
-		id = sent.ID
-	}
-	if err := r.store.endUnclaimed(ctx, intent, id); err != nil {
-		return rest.OutcomeUnknown(err, "Repeat the request: the money is returned once.")
-	}
-	r.log.WarnContext(ctx, "the money of an unclaimed payment is returned", "intent", intent, "refund", id, "amount_cents", d.AmountCents)
+	r.log.WarnContext(ctx, "an operator keeps the money of an unclaimed payment", "intent", intent, "actor", actor, "note", note)
 	return nil
 }
 
-// unclaimedFailure returns the error for a call to the provider that failed.
-func unclaimedFailure(err error) error {
-	failure := &rest.Error{Class: ProviderAway, Err: err}
-	switch {
-	case isClass(err, Refused, Missing):
-		failure.Class = NotUnclaimed
-		failure.Detail = "The payment provider refuses to return the money, for example because of a dispute. The log has its answer."
-	case isClass(err, Blocked):
-		failure.Class, failure.Detail = PaymentsBlocked, "This process may not refund. The log has the reason. Nothing was returned."
-	case isClass(err, Denied):
-		failure.Detail = "The payment provider does not accept the key, or the key may not refund. Correct it, then repeat the request."
-	case causeIs(err, LowBalance):
-		failure.Detail = "The balance at the payment provider is too low. Nothing was returned. Repeat the request when it is higher."
-	case isClass(err, Replayed):
-		failure.Detail = "The payment provider has failed. Repeat the request: the money is returned once."
-	default:
-		failure.Detail = "The payment provider does not answer. Repeat the request: the money is returned once."
+// keepUnclaimed stores that an unclaimed payment is kept, unless it is already, or its money was returned. It reports whether
+// there is such a payment, and whether this call keeps it.
+func (s *Store) keepUnclaimed(ctx context.Context, intent, actor, note string) (found, kept bool, err error) {
+	var row struct{ Found, Kept bool }
+	_, err = s.row(ctx, &row, `
+		WITH net AS (
+			SELECT sum(net_cents) AS cents FROM provider_movements WHERE intent = $1 AND attempt_id IS NULL
+		),
+		kept AS (
+			UPDATE unclaimed_payments SET kept_at = clock_timestamp(), actor = $2, note = $3
+			FROM net
+			WHERE intent = $1 AND kept_at IS NULL AND net.cents > 0
+			RETURNING intent
+		)
+		SELECT EXISTS (SELECT FROM unclaimed_payments WHERE intent = $1) AS found, EXISTS (SELECT FROM kept) AS kept`,
+		intent, actor, note)
+	if err != nil {
+		return false, false, fmt.Errorf("keep the unclaimed payment %s: %w", intent, err)
 	}
-	return failure
+	return row.Found, row.Kept, nil
 }

@@ -27,118 +27,77 @@ func (s *booksShop) unclaimed(t *testing.T, intent string) {
 	s.exec(t, `UPDATE payment_incidents SET closed_at = now(), actor = 'Ada', note = 'looked'`)
 }
 
-func (s *booksShop) wantUnclaimed(t *testing.T, intent, want string) {
+// wantUnclaimed checks what operators see of an unclaimed payment: its state, and what is not returned of it.
+func (s *booksShop) wantUnclaimed(t *testing.T, intent, state string, cents int64) {
 	t.Helper()
-	if got := testenv.Query[string](t, s.db, `SELECT state FROM unclaimed_payments WHERE intent = $1`, intent); got != want {
-		t.Errorf("the unclaimed payment is %s, want %s", got, want)
-	}
-}
-
-// TestUnclaimedRefundIsRepeated loses the answer to the refund of an unclaimed payment. The repeated request returns the
-// money once.
-func TestUnclaimedRefundIsRepeated(t *testing.T) {
-	s := newBooksShop(t)
-	s.unclaimed(t, "pi_lost")
-	s.mem.hook("refund", memoryHook{after: func() error { return failed(payment.NoAnswer, "") }})
-	if err := s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"); parttest.ClassOf(err) != payment.ProviderAway {
-		t.Errorf("Decide returns %v, want provider-unavailable", err)
-	}
-	s.wantUnclaimed(t, "pi_lost", "refunding")
-	s.mem.hook("refund", memoryHook{})
-	if err := s.books.Decide(t.Context(), "pi_lost", true, "Ada", "shipped"); parttest.ClassOf(err) != payment.NotUnclaimed {
-		t.Errorf("to keep it then returns %v, want not-unclaimed", err)
-	}
-	testenv.Must(t, s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"))
-	if n := len(s.mem.refunds["pi_lost"]); n != 1 {
-		t.Errorf("the provider has %d refunds, want 1", n)
-	}
-	s.wantUnclaimed(t, "pi_lost", "refunded")
-	if err := s.books.Decide(t.Context(), "pi_lost", false, "Ada", "again"); parttest.ClassOf(err) != payment.NotUnclaimed {
-		t.Errorf("a third refund returns %v, want not-unclaimed", err)
-	}
-	if c := wantReport(t, s.read(t), 0, 0, true); c.UnclaimedCents != 0 {
-		t.Errorf("%d cents are unclaimed, want 0", c.UnclaimedCents)
-	}
-}
-
-// TestUnclaimedIsReturnedByHand has the money of an unclaimed payment returned at the provider before the action.
-func TestUnclaimedIsReturnedByHand(t *testing.T) {
-	s := newBooksShop(t)
-	s.unclaimed(t, "pi_lost")
-	s.mem.refunds["pi_lost"] = []*payment.ProviderRefund{{ID: "re_hand", AmountCents: 1000, State: payment.Confirmed}}
-	testenv.Must(t, s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"))
-	if n := s.mem.count("refund"); n != 0 {
-		t.Errorf("%d refunds were sent, want none", n)
-	}
-	s.wantUnclaimed(t, "pi_lost", "refunded")
-}
-
-// TestUnclaimedIsReturnedByHandInPart has a part of the money returned at the provider after the last report. Once a report
-// has it, the action returns the rest.
-func TestUnclaimedIsReturnedByHandInPart(t *testing.T) {
-	s := newBooksShop(t)
-	s.unclaimed(t, "pi_lost")
-	s.mem.byHand(t, "pi_lost", 400)
-	if err := s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"); parttest.ClassOf(err) != payment.NotUnclaimed {
-		t.Errorf("before the report Decide returns %v, want not-unclaimed", err)
-	}
-	s.read(t)
-	s.wantUnclaimed(t, "pi_lost", "open")
-	testenv.Must(t, s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"))
-	if c := wantReport(t, s.read(t), 0, 0, true); c.UnclaimedCents != 0 {
-		t.Errorf("%d cents are unclaimed, want 0", c.UnclaimedCents)
-	}
-	s.wantUnclaimed(t, "pi_lost", "refunded")
-}
-
-// TestUnclaimedRefundFailsLater has the refund of an unclaimed payment fail after a report. The payment is unclaimed again,
-// and the money is sent again.
-func TestUnclaimedRefundFailsLater(t *testing.T) {
-	s := newBooksShop(t)
-	s.unclaimed(t, "pi_lost")
-	testenv.Must(t, s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"))
-	held := s.mem.ledger
-	s.mem.ledger = held[:1]
-	s.read(t) // the books do not have the refund yet
-	s.wantUnclaimed(t, "pi_lost", "refunded")
-	s.mem.ledger = held
-	s.read(t)
-	s.wantUnclaimed(t, "pi_lost", "refunded")
-	s.mem.end("pi_lost", payment.Failed)
-	if c := wantReport(t, s.read(t), 1000, 0, true); c.UnclaimedCents != 1000 {
-		t.Errorf("%d cents are unclaimed after the refund has failed, want 1000", c.UnclaimedCents)
-	}
-	s.wantUnclaimed(t, "pi_lost", "open")
-	testenv.Must(t, s.books.Decide(t.Context(), "pi_lost", false, "Ada", "another card"))
-	wantReport(t, s.read(t), 0, 0, true)
-	s.wantUnclaimed(t, "pi_lost", "refunded")
-}
-
-// TestUnclaimedRefundIsRefused has the provider refuse the refund of an unclaimed payment in several ways. The operator
-// learns why, and can decide again.
-func TestUnclaimedRefundIsRefused(t *testing.T) {
-	s := newBooksShop(t)
-	s.unclaimed(t, "pi_lost")
-	decide := func(state, detail string, refusal error) {
-		t.Helper()
-		s.mem.fail("refund", refusal)
-		err := s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped")
-		if err == nil || !strings.Contains(err.Error(), detail) {
-			t.Errorf("Decide returns %v, want %q", err, detail)
+	for _, u := range s.listed(t).Unclaimed {
+		if u.Intent == intent && u.State == state && u.AmountCents == cents {
+			return
 		}
-		s.wantUnclaimed(t, "pi_lost", state)
 	}
-	decide("refunding", "accept the key", failed(payment.Denied, ""))
-	decide("refunding", "may not refund", failed(payment.Blocked, ""))
-	decide("open", "refuses to return", failed(payment.Refused, payment.ByDispute))
-	decide("open", "balance", failed(payment.Busy, payment.LowBalance))
-	s.mem.api = "errors"
-	decide("refunding", "does not answer", nil)
-	s.mem.api = ""
-	decide("open", "has failed", nil) // the provider repeats its error
-	testenv.Must(t, s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"))
-	if n := len(s.mem.refunds["pi_lost"]); n != 1 {
-		t.Errorf("the provider has %d refunds, want 1", n)
+	t.Errorf("the unclaimed payments are %+v, want %s, %s, with %d cents", s.listed(t).Unclaimed, intent, state, cents)
+}
+
+// booksAnswer is the answer of GET /ops/api/books.
+type booksAnswer struct {
+	Report    payment.Report
+	Incidents []struct{ ID, Kind string }
+	Unclaimed []struct {
+		Intent, State string
+		AmountCents   int64 `json:"amount_cents"`
+	}
+}
+
+func (s *booksShop) listed(t *testing.T) (list booksAnswer) {
+	t.Helper()
+	answer := s.do(t, http.MethodGet, "/books", "")
+	if answer.Code != http.StatusOK {
+		t.Fatalf("GET /books is answered with %d %s, want 200", answer.Code, answer.Body)
+	}
+	testenv.Must(t, json.Unmarshal(answer.Body.Bytes(), &list))
+	return list
+}
+
+// do sends a request to the operators' API of the books.
+func (s *booksShop) do(t *testing.T, method, path, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := parttest.NewRouter(slog.New(slog.DiscardHandler))
+	s.books.OpsRoutes(r.Group("/ops/api"))
+	req := httptest.NewRequestWithContext(t.Context(), method, "/ops/api"+path, strings.NewReader(body))
+	req.Header.Set("Content-Type", "application/json")
+	recorder := httptest.NewRecorder()
+	r.ServeHTTP(recorder, req)
+	return recorder
+}
+
+// TestUnclaimedIsReturned has an operator return the money of an unclaimed payment in the provider's dashboard, in two parts.
+// The refunds fail later, and the money is unclaimed again.
+func TestUnclaimedIsReturned(t *testing.T) {
+	s := newBooksShop(t)
+	s.unclaimed(t, "pi_lost")
+	s.wantUnclaimed(t, "pi_lost", "open", 1000)
+	for _, left := range []int64{600, 0} {
+		s.mem.byHand(t, "pi_lost", 1000-left-s.mem.returned("pi_lost"))
+		if c := wantReport(t, s.read(t), left, 0, true); c.UnclaimedCents != left {
+			t.Errorf("%d cents are unclaimed, want %d", c.UnclaimedCents, left)
+		}
+	}
+	s.wantUnclaimed(t, "pi_lost", "returned", 0)
+	if err := s.books.Keep(t.Context(), "pi_lost", "Ada", "shipped"); parttest.ClassOf(err) != payment.NotUnclaimed {
+		t.Errorf("to keep what was returned returns %v, want not-unclaimed", err)
+	}
+	s.mem.end("pi_lost", payment.Failed)
+	if c := wantReport(t, s.read(t), 1000, 0, true); c.UnclaimedCents != 1000 || c.KeptCents != 0 {
+		t.Errorf("%d cents are unclaimed, %d of them kept; want 1000 and 0", c.UnclaimedCents, c.KeptCents)
+	}
+	s.wantUnclaimed(t, "pi_lost", "open", 1000)
+	testenv.Must(t, s.books.Keep(t.Context(), "pi_lost", "Ada", "shipped"))
+	if c := wantReport(t, s.read(t), 1000, 0, true); c.UnclaimedCents != 1000 || c.KeptCents != 1000 {
+		t.Errorf("%d cents are unclaimed, %d of them kept; want 1000 and 1000", c.UnclaimedCents, c.KeptCents)
+	}
+	s.wantUnclaimed(t, "pi_lost", "kept", 1000)
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM payment_incidents`); n != 1 {
+		t.Errorf("%d incidents were opened, want 1: each payment is found once", n)
 	}
 }
 
@@ -147,28 +106,17 @@ func TestDecisionsOverHTTP(t *testing.T) {
 	s := newBooksShop(t)
 	s.unclaimed(t, "pi_kept")
 	s.exec(t, `INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'lost_sessions', 'a test')`)
-	r := parttest.NewRouter(slog.New(slog.DiscardHandler))
-	s.books.OpsRoutes(r.Group("/ops/api"))
-	do := func(method, path, body string) *httptest.ResponseRecorder {
-		req := httptest.NewRequestWithContext(t.Context(), method, "/ops/api"+path, strings.NewReader(body))
-		req.Header.Set("Content-Type", "application/json")
-		recorder := httptest.NewRecorder()
-		r.ServeHTTP(recorder, req)
-		return recorder
-	}
 	const by = `{"actor":"Ada","note":"shipped"}`
 	want := func(path, body string, status int, text string) {
 		t.Helper()
-		if a := do(http.MethodPost, path, body); a.Code != status || !strings.Contains(a.Body.String(), text) {
+		if a := s.do(t, http.MethodPost, path, body); a.Code != status || !strings.Contains(a.Body.String(), text) {
 			t.Errorf("POST %s is answered with %d %s, want %d and %s", path, a.Code, a.Body, status, text)
 		}
 	}
 	want("/books/unclaimed/pi_kept/keep", `{"actor":" ","other":1}`, http.StatusUnprocessableEntity, "/note")
 	want("/books/unclaimed/pi_unknown/keep", by, http.StatusNotFound, "not-found")
 	want("/books/unclaimed/pi%00/keep", by, http.StatusBadRequest, "intent")
-	want("/books/unclaimed/pi_kept/refund", by, http.StatusConflict, "incident-open")
-	var list struct{ Incidents []struct{ ID, Kind string } }
-	testenv.Must(t, json.Unmarshal(do(http.MethodGet, "/books", "").Body.Bytes(), &list))
+	list := s.listed(t)
 	open := list.Incidents[slices.IndexFunc(list.Incidents, func(i struct{ ID, Kind string }) bool { return i.Kind == "lost_sessions" })]
 	want("/books/incidents/"+uuid.NewString()+"/close", by, http.StatusNotFound, "not-found")
 	want("/books/incidents/"+open.ID+"/close", `{"actor":"Ada"}`, http.StatusUnprocessableEntity, "/note")
@@ -178,13 +126,9 @@ func TestDecisionsOverHTTP(t *testing.T) {
 		t.Errorf("the incident is closed by %q, want the first decision", closed)
 	}
 	want("/books/unclaimed/pi_kept/keep", by, http.StatusNoContent, "")
-	want("/books/unclaimed/pi_kept/refund", by, http.StatusConflict, "not-unclaimed")
-	s.wantUnclaimed(t, "pi_kept", "kept")
-	if a := do(http.MethodGet, "/books", ""); a.Code != http.StatusOK || !strings.Contains(a.Body.String(), `"amount_cents":1000`) ||
-		!strings.Contains(strings.ReplaceAll(a.Body.String(), " ", ""), `"balanced":true`) {
-		t.Errorf("GET /books is answered with %d %s, want the report and the payment", a.Code, a.Body)
-	}
-	if s.mem.count("refund") != 0 {
-		t.Error("money was returned that an operator keeps")
+	want("/books/unclaimed/pi_kept/keep", by, http.StatusConflict, "not-unclaimed")
+	s.wantUnclaimed(t, "pi_kept", "kept", 1000)
+	if r := s.listed(t).Report; !r.Balanced {
+		t.Errorf("the report is %+v, want a balanced one", r)
 	}
 }

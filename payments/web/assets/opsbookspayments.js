@@ -29,7 +29,7 @@ export function renderBooks(books, page) {
   const list = (name, items, render) => renderList(byId(`books-${name}`), items, render, page.waitingTitle);
   list('differences', currencies.flatMap(({ currency, differences }) => differences.map((row) => ({ currency, ...row }))), difference);
   list('incidents', books.incidents, (row) => incident(page, row));
-  list('unclaimed', books.unclaimed.filter(({ state }) => state === 'open' || state === 'refunding'), (row) => unclaimed(page, row));
+  list('unclaimed', books.unclaimed.filter(({ state }) => state === 'open'), (row) => unclaimed(page, row));
   byId('books-decisions').hidden = lists.every((name) => byId(`books-${name}`).children.length === 0);
 }
 
@@ -66,26 +66,18 @@ const incident = (page, { id, kind, detail, opened_at: at }) => element('li', {}
   element('p', {}, `Since ${moment(at)}: ${detail}. ${afterIncident[kind]}`),
   decision(page, 'What you found', ['Close', `/books/incidents/${id}/close`, `The incident ${id} is closed.`]));
 
-function unclaimed(page, { intent, state, amount_cents: cents, currency, order_id: order }) {
-  const path = `/books/unclaimed/${intent}`;
-  const actions = [['Refund', `${path}/refund`, `The money of the payment ${intent} is returned.`]];
-  if (state === 'open') { // otherwise an operator has decided to refund it, and the provider's answer was lost
-    actions.push(['Keep', `${path}/keep`, `The money of the payment ${intent} is kept.`]);
-  }
-  return element('li', {},
-    element('code', {}, intent),
-    element('p', {}, `${cents === null ? 'Money' : money(cents, currency)} for the order ${order ?? 'that is not known'}, which the database does not have. `
-      + 'Keep it if the customer has the goods, otherwise refund it.'),
-    decision(page, 'Why', ...actions));
-}
+const unclaimed = (page, { intent, amount_cents: cents, currency, order_id: order }) => element('li', {},
+  element('code', {}, intent),
+  element('p', {}, `${money(cents, currency)} for the order ${order ?? 'that is not known'}, which the database does not have. `
+    + "Keep it if the customer has the goods, otherwise return it in the provider's dashboard: the next report finds that."),
+  decision(page, 'Why', ['Keep', `/books/unclaimed/${intent}/keep`, `The money of the payment ${intent} is kept.`]));
 
-// decision returns a form for the operator's name and reason. actions are the name, the path and the log text of its buttons.
-function decision(page, why, ...actions) {
+// decision returns a form for the operator's name and reason, with a button: its name, its path and the text of the log.
+function decision(page, why, [name, path, doneText]) {
   const form = element('form', { className: 'row' }, field('Your name', { name: 'actor' }), field(why, { name: 'note' }),
-    ...actions.map(([name, path]) => element('button', { type: 'submit', value: path }, name)));
+    element('button', { type: 'submit' }, name));
   form.addEventListener('submit', (event) => {
     event.preventDefault();
-    const [, path, doneText] = actions.find(([, path]) => path === event.submitter.value);
     page.post(event.submitter, path, doneText, undefined, { body: { actor: form.actor.value, note: form.note.value } });
   });
   return form;
