@@ -52,8 +52,6 @@ CREATE UNIQUE INDEX payment_attempts_applied ON payment_attempts (order_id) WHER
 CREATE INDEX payment_attempts_due ON payment_attempts (order_id) WHERE next_check IS NOT NULL;
 -- Successes that no webhook told: while there are some, open attempts are polled often.
 CREATE INDEX payment_attempts_untold ON payment_attempts (ended_at) WHERE state = 'succeeded' AND told_at IS NULL;
--- The payments of removed orders by age.
-CREATE INDEX payment_attempts_ledger ON payment_attempts (ended_at, id) WHERE order_id IS NULL;
 
 -- When the closing of an attempt begins: at the deadline of its order or at the end of the checkout, whichever is
 -- later, when the customer asks to cancel, or before the session expires by itself. PostgreSQL puts the expression in
@@ -182,18 +180,9 @@ CREATE TABLE payment_reports (
     report  jsonb  NOT NULL
 );
 
--- The sums of the payments that the service has deleted, by currency. The reports of the provider's books include
--- them.
-CREATE TABLE deleted_payments (
-    currency       text   PRIMARY KEY,
-    payments       bigint NOT NULL CHECK (payments > 0),
-    captured_cents bigint NOT NULL,
-    refunded_cents bigint NOT NULL CHECK (refunded_cents BETWEEN 0 AND captured_cents)
-);
-
 -- +goose Down
 DELETE FROM outbox WHERE kind IN ('payment.settle', 'refund.send');
 DELETE FROM reconcile_reports WHERE kind IN ('payment.settle', 'refund.send');
-DROP TABLE deleted_payments, payment_reports, payment_books, unclaimed_payments, provider_movements, payment_incidents,
+DROP TABLE payment_reports, payment_books, unclaimed_payments, provider_movements, payment_incidents,
     payment_deployment, provider_events, refunds, payment_attempts;
 DROP FUNCTION checkout_closes_at;

@@ -31,9 +31,6 @@ const (
 	// booksLook is the time between two looks at whether the books are due, and booksEvery the time between two reports.
 	booksLook  = time.Minute
 	booksEvery = time.Hour
-	// keepReports is the time for which reports are kept: a year, and a month to close its accounts. With a longer time, the
-	// invariants would take longer, for they read all reports. The movements are kept.
-	keepReports = 400 * 24 * time.Hour
 	// sessionAge is longer than any session of the provider stays open, by an hour by which its clock may differ.
 	sessionAge = 25 * time.Hour
 )
@@ -78,16 +75,8 @@ func (r *Reconciliation) RunHourly(ctx context.Context) error {
 }
 
 // Run reads the books from the stored position, or again from an earlier time if from is one, has what they know better
-// settled, and makes a report. It returns an error if from is so early that payments of that time may have been deleted.
+// settled, and makes a report.
 func (r *Reconciliation) Run(ctx context.Context, from time.Time) (*Report, error) {
-	if earliest := time.Now().Add(-rereadLedger); !from.IsZero() && from.Before(earliest) {
-		if deleted, err := r.store.hasDeleted(ctx); err != nil {
-			return nil, err
-		} else if deleted {
-			return nil, fmt.Errorf("the books cannot be read again from %s: payments of removed orders were deleted two years after their end, so read them from %s or later",
-				from.UTC().Format(time.RFC3339), earliest.UTC().Format(time.RFC3339))
-		}
-	}
 	if err := r.store.initBooks(ctx); err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
 -- Returns, by currency, the sums of the provider's books and of the tables, and takes their difference apart. All sums are
--- of one snapshot. It reads every attempt, and the sums of those that were deleted. See [Report].
+-- of one snapshot. It reads every attempt. See [Report].
 --
 -- $1 number of the report · $2 position of the books
 WITH movement AS (
@@ -81,14 +81,13 @@ differences AS (
     WHERE d.cents <> 0
 )
 SELECT c.currency, coalesce(t.captured, 0) AS there_captured, coalesce(t.refunded, 0) AS there_refunded, coalesce(t.disputed, 0) AS there_disputed,
-       coalesce(s.captured, 0) + coalesce(p.captured_cents, 0) AS here_captured, coalesce(s.refunded, 0) + coalesce(p.refunded_cents, 0) AS here_refunded,
-       coalesce(s.disputed, 0) AS here_disputed,
+       coalesce(s.captured, 0) AS here_captured, coalesce(s.refunded, 0) AS here_refunded, coalesce(s.disputed, 0) AS here_disputed,
        coalesce(u.cents, 0) AS unclaimed, coalesce(u.kept, 0) AS kept, coalesce(s.under_way, 0) AS under_way,
        coalesce(s.missing, 0) AS missing, coalesce(s.missing_refunds, 0) AS missing_refunds, coalesce(s.twice, 0) AS twice,
        coalesce(s.by_hand, 0) AS by_hand, coalesce(s.other, 0) AS other,
        (SELECT count(*) FROM differences d WHERE d.currency = c.currency) AS count,
        (SELECT coalesce(json_agg(json_build_object('attempt_id', d.attempt_id, 'what', d.what, 'cents', d.cents)), '[]')
         FROM (SELECT * FROM differences d WHERE d.currency = c.currency ORDER BY attempt_id, what LIMIT 100) AS d)::text AS differences
-FROM (SELECT DISTINCT currency FROM movement UNION SELECT currency FROM sums UNION SELECT currency FROM deleted_payments) AS c
-LEFT JOIN there t USING (currency) LEFT JOIN unclaimed u USING (currency) LEFT JOIN sums s USING (currency) LEFT JOIN deleted_payments p USING (currency)
+FROM (SELECT DISTINCT currency FROM movement UNION SELECT currency FROM sums) AS c
+LEFT JOIN there t USING (currency) LEFT JOIN unclaimed u USING (currency) LEFT JOIN sums s USING (currency)
 ORDER BY c.currency

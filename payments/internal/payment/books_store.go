@@ -264,13 +264,6 @@ func (s *Store) storeReport(ctx context.Context, r *Report) error {
 		r.Number, booksEvery.Microseconds())
 }
 
-// deleteOldReports deletes the reports that are older than keepReports. It deletes none while all are: the next report needs
-// the sums of the last one.
-func (s *Store) deleteOldReports(ctx context.Context) error {
-	return s.booksExec(ctx, `DELETE FROM payment_reports WHERE number < (
-		SELECT min(number) FROM payment_reports WHERE made_at >= now() - $1::bigint * interval '1 microsecond')`, keepReports.Microseconds())
-}
-
 // booksList returns the answer of GET /ops/api/books.
 func (s *Store) booksList(ctx context.Context) (json.RawMessage, error) {
 	var list []byte

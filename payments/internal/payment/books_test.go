@@ -156,32 +156,6 @@ func TestReportsThatAreNotContinuous(t *testing.T) {
 	}
 }
 
-// TestOldReportsAreDeleted deletes reports that are over 400 days old, but not the last one: the next report goes on where it
-// ended.
-func TestOldReportsAreDeleted(t *testing.T) {
-	s := newBooksShop(t)
-	for range 3 {
-		s.paid(t)
-		s.read(t)
-	}
-	left := func(oldest int) {
-		t.Helper()
-		s.exec(t, `UPDATE payment_reports SET made_at = now() - CASE WHEN number < $1 THEN 401 ELSE 399 END * interval '1 day'`, oldest)
-		testenv.Must(t, payment.DeleteOldReports(t.Context(), s.store))
-		if n := testenv.Query[int](t, s.db, `SELECT min(number) FROM payment_reports`); n != min(oldest, 3) {
-			t.Errorf("the oldest report is number %d, want %d", n, min(oldest, 3))
-		}
-		s.check(t)
-	}
-	left(1)
-	left(3)
-	left(4) // all are old
-	if c := wantReport(t, s.read(t), 3000, 3000, true); c.There.OpeningCents != 3000 || c.Here.OpeningCents != 3000 {
-		t.Errorf("the next report has %+v there and %+v here, want both to open with 3000", c.There, c.Here)
-	}
-	s.check(t)
-}
-
 // TestForeignChargesAreOnlyCounted has movements of another application and of another deployment in the books.
 func TestForeignChargesAreOnlyCounted(t *testing.T) {
 	s := newBooksShop(t)

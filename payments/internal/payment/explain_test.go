@@ -39,8 +39,6 @@ func TestQueryPlans(t *testing.T) {
 		"take refunds":    {payment.RefundTakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"refunds_pkey", "payment_attempts_pkey"}},
 		"pending refunds": {payment.RefundPendingSQL, fmt.Sprintf("'0001-01-01', '%s', -1, 500", uuid.Nil), []string{"refunds_due"}},
 		"books":           {payment.BooksSettleSQL, "'k', 'r'", []string{"payment_attempts_pkey", "refunds_pkey"}}, // it reads all movements, once
-		"old payments":    {payment.LedgerLockSQL, fmt.Sprintf("1000, '-infinity', '%s', 500", uuid.Nil), []string{"payment_attempts_ledger"}},
-		"count old ones":  {payment.LedgerCountSQL, fmt.Sprintf("'{%s}', 1000, now(), 1", id), []string{"payment_attempts_pkey", "refunds_of_attempt", "provider_movements_attempt"}},
 		"metrics":         {payment.UnsettledSQL, "", []string{"payment_attempts_live", "refunds_due", "refunds_failed"}},
 	} {
 		t.Run(name, func(t *testing.T) {

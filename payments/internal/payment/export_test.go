@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"gorm.io/gorm"
 
 	"example.com/shop/internal/reconcile"
 )
@@ -28,8 +29,6 @@ var (
 	OrderOfSQL       = orderOfSQL
 	BooksSettleSQL   = booksSettleSQL
 	InitBooksSQL     = initBooksSQL
-	LedgerLockSQL    = ledgerLockSQL
-	LedgerCountSQL   = ledgerCountSQL
 )
 
 // Attempts returns the table of [SettleKind].
@@ -63,18 +62,8 @@ func IsBlocked(err error) bool { return isClass(err, Blocked) }
 // ClaimBooks reports whether a report of the books is due, and claims it.
 func ClaimBooks(ctx context.Context, s *Store) (due bool, err error) { return s.claimBooks(ctx) }
 
-// DeleteOldEvents deletes old events, at most limit in a statement.
-func DeleteOldEvents(ctx context.Context, s *Store, limit int64) error {
-	return s.deleteOldEvents(ctx, limit)
-}
-
-// DeleteOldReports deletes old reports of the books.
-func DeleteOldReports(ctx context.Context, s *Store) error { return s.deleteOldReports(ctx) }
-
-// DeleteOldPayments deletes old payments of removed orders. It reads at most limit payments in a transaction.
-func DeleteOldPayments(ctx context.Context, s *Store, limit int) (int64, error) {
-	return s.deleteOldPayments(ctx, limit)
-}
+// DeleteOld deletes old events and reports, at most limit rows in a statement.
+func DeleteOld(ctx context.Context, db *gorm.DB, limit int64) error { return deleteOld(ctx, db, limit) }
 
 // ForgetDeploymentOf makes the database forget that it has the payments of the deployment with the name.
 func ForgetDeploymentOf(ctx context.Context, s *Store, name string) error {

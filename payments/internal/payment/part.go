@@ -178,7 +178,7 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
 		Components: []app.Component{
 			{Run: owner.run},
 			{Role: app.Reconciler, Run: books.RunHourly},
-			{Role: app.Reconciler, Run: s.runDeletions},
+			{Role: app.Reconciler, Run: func(ctx context.Context) error { return runDeletions(ctx, p.DB, p.Log) }},
 		},
 		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
 			return store.Invariants(ctx, bound+checkLease, full)
