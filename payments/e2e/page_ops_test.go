@@ -170,15 +170,17 @@ func TestPageBooks(t *testing.T) {
 	ops.WaitFor("#books", "The provider and the shop agree.")
 	db := faulttest.OpenDatabase(t, s.Database)
 	testenv.Exec(t, db, `WITH i AS (INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'unclaimed', 'a test')),
-		m AS (INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent, report) VALUES ('txn_1', 'captured', now(), 1200, 'eur', 'ch_1', 'pi_lost', 2))
+		m AS (INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent) VALUES ('txn_1', 'captured', now(), 1200, 'eur', 'ch_1', 'pi_lost'))
 		INSERT INTO unclaimed_payments (intent) VALUES ('pi_lost')`)
-	testenv.Exec(t, db, `UPDATE payment_reports SET report = report || '{"balanced": false, "currencies": [{"currency": "eur", "there": {"closing_cents": 2200},
-		"here": {"closing_cents": 900}, "under_way_cents": 0, "unclaimed_cents": 1200, "kept_cents": 0, "unexplained_cents": 0,
-		"difference_count": 1, "differences": [{"attempt_id": "a1", "what": "another amount captured", "cents": 100}]}]}'`)
+	testenv.Exec(t, db, `UPDATE payment_reports SET report = report || '{"balanced": false, "currencies": [{"currency": "eur",
+		"there": {"captured_cents": 2400, "refunded_cents": 200, "disputed_cents": 0},
+		"here": {"captured_cents": 1000, "refunded_cents": 0, "disputed_cents": 100},
+		"under_way_cents": 0, "unclaimed_cents": 1200, "kept_cents": 0, "difference_cents": 100,
+		"difference_count": 1, "differences": [{"attempt_id": "a1", "what": "captured", "there_cents": 1100, "here_cents": 1000}]}]}'`)
 	for _, want := range []string{"The provider and the shop differ", "at the provider\n€22.00", "in the shop\n€9.00", "unclaimed\n€12.00"} {
 		ops.WaitFor("#books", want)
 	}
-	ops.WaitFor("#books-decisions", "another amount captured: €1.00")
+	ops.WaitFor("#books-decisions", "captured: €11.00 at the provider, €10.00 in the shop")
 	ops.WaitFor("#books-decisions", "€12.00 for the order that is not known")
 	decide := func(list string) {
 		ops.Type(list+" [name=actor]", "Ann")

@@ -1,7 +1,10 @@
 -- Returns the answer of GET /ops/api/books as one JSON object: the last report, the open incidents, and the payments that were
 -- ever unclaimed, those that wait for an operator first.
 SELECT json_build_object(
-    'report', (SELECT report FROM payment_reports ORDER BY number DESC LIMIT 1),
+    'report', (
+        SELECT report || jsonb_build_object('number', number, 'made_at', made_at)
+        FROM payment_reports ORDER BY number DESC LIMIT 1
+    ),
     'incidents', (
         SELECT coalesce(json_agg(json_build_object('id', id, 'kind', kind, 'detail', detail, 'opened_at', opened_at) ORDER BY opened_at), '[]')
         FROM payment_incidents WHERE closed_at IS NULL

@@ -25,9 +25,9 @@ own AS MATERIALIZED (
        OR EXISTS (SELECT FROM refunds WHERE id = r.refund_id)
 ),
 stored AS (
-    INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent, refund_id, meta_order, meta_attempt, attempt_id, report)
-    SELECT o.id, o.kind, o.at, o.amount_cents, o.currency, o.source_id, o.intent, o.refund_id, o.meta_order, o.meta_attempt, o.attempt_id, b.report + 1
-    FROM own o CROSS JOIN payment_books b
+    INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent, refund_id, meta_order, meta_attempt, attempt_id)
+    SELECT o.id, o.kind, o.at, o.amount_cents, o.currency, o.source_id, o.intent, o.refund_id, o.meta_order, o.meta_attempt, o.attempt_id
+    FROM own o
     ORDER BY o.id
     ON CONFLICT (id) DO NOTHING
 ),

@@ -1,6 +1,6 @@
 -- Stores what the provider's books decide alone: disputed amounts, and the attempts of movements. The provider is asked about
 -- the rest: a payment that is not known here, and a refund that has ended otherwise. The statement may be repeated:
--- what it stores is computed from all movements. Returns the number of checks.
+-- what it stores is computed from all movements.
 --
 -- $1 kind of the task that checks an attempt · $2 kind of the task that checks a refund; '': no outbox rows
 WITH found AS (
@@ -52,16 +52,13 @@ refund AS (
     UPDATE refunds r SET next_check = clock_timestamp()
     WHERE r.id IN (SELECT id FROM other_refunds)
     RETURNING r.id, r.next_check
-),
-owed AS (
-    INSERT INTO outbox (kind, task_id, due_at)
-    SELECT kind, task_id, min(due_at) FROM (
-        SELECT $1::text AS kind, order_id::text AS task_id, next_check AS due_at
-        FROM attempt WHERE state <> 'succeeded' AND next_check IS NOT NULL
-        UNION ALL
-        SELECT $2::text, id::text, next_check FROM refund
-    ) AS tasks
-    WHERE kind <> '' GROUP BY kind, task_id ORDER BY kind, task_id
-    ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
-SELECT (SELECT count(*) FROM attempt WHERE state <> 'succeeded') + (SELECT count(*) FROM refund) AS checks
+INSERT INTO outbox (kind, task_id, due_at)
+SELECT kind, task_id, min(due_at) FROM (
+    SELECT $1::text AS kind, order_id::text AS task_id, next_check AS due_at
+    FROM attempt WHERE state <> 'succeeded' AND next_check IS NOT NULL
+    UNION ALL
+    SELECT $2::text, id::text, next_check FROM refund
+) AS tasks
+WHERE kind <> '' GROUP BY kind, task_id ORDER BY kind, task_id
+ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)

@@ -98,7 +98,7 @@ func (s *shop) fillTables(t *testing.T) {
 			FROM (SELECT id, row_number() OVER () AS n FROM payment_attempts WHERE state = 'succeeded' LIMIT 800) a
 		) a`)
 	s.exec(t, `
-		INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent, attempt_id, report)
-		SELECT 'txn_' || id, 'captured', now(), 100, 'eur', 'ch_' || id, payment_intent, id, 1 FROM payment_attempts WHERE state = 'succeeded'`)
+		INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent, attempt_id)
+		SELECT 'txn_' || id, 'captured', now(), 100, 'eur', 'ch_' || id, payment_intent, id FROM payment_attempts WHERE state = 'succeeded'`)
 	s.exec(t, `VACUUM ANALYZE`)
 }

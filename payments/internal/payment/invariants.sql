@@ -47,24 +47,6 @@ violations AS (
     WHERE CASE WHEN a.applied THEN a.captured_cents <> a.amount_cents OR r.amount_cents IS NOT NULL
                ELSE a.captured_cents <> coalesce(r.amount_cents, 0) END
 
-    -- 7, at the provider and here: each report of the books opens with what the one before closed with, and adds up. Report 1
-    -- opens with 0. If it is deleted, the oldest one that is left follows no other.
-    UNION ALL
-    SELECT 7, 'report ' || number, format('%s %s: opens with %s after %s, moves %s, closes with %s', side, currency, opening, before, moved, closing)
-    FROM (
-        SELECT r.number, s.side, c.part->>'currency' AS currency, v.*,
-               coalesce(lag(v.closing) OVER (PARTITION BY s.side, c.part->>'currency' ORDER BY r.number),
-                        CASE WHEN r.number > 1 AND r.number = min(r.number) OVER () THEN v.opening ELSE 0 END) AS before
-        FROM payment_reports r CROSS JOIN jsonb_array_elements(r.report->'currencies') AS c (part)
-        CROSS JOIN (VALUES ('there'), ('here')) AS s (side)
-        CROSS JOIN LATERAL (
-            SELECT (sums->>'opening_cents')::bigint AS opening, (sums->>'closing_cents')::bigint AS closing,
-                   (sums->>'captured_cents')::bigint - (sums->>'refunded_cents')::bigint - (sums->>'disputed_cents')::bigint AS moved
-            FROM (SELECT c.part->s.side AS sums) AS one
-        ) AS v
-    ) AS reports
-    WHERE opening <> before OR opening + moved <> closing
-
     -- 8: no check of an attempt or of a refund is overdue by more than the bound. See take.sql.
     UNION ALL
     SELECT 8, 'attempt ' || id, format('%s, its check is overdue by %s', state, now() - due_at)

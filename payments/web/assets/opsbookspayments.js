@@ -46,16 +46,18 @@ function reportText(report) {
   return `Report ${report.number}, made at ${moment(report.made_at)}. ${result}${old}`;
 }
 
+const rest = (side) => side.captured_cents - side.refunded_cents - side.disputed_cents;
+
 // sums shows the sums of one currency. What an operator has kept does not wait for a decision.
-const sums = ({ currency, there, here, under_way_cents: underWay, unclaimed_cents: all, kept_cents: kept, unexplained_cents: unexplained }) =>
+const sums = ({ currency, there, here, under_way_cents: underWay, unclaimed_cents: all, kept_cents: kept, difference_cents: differs, difference_count: count }) =>
   element('dl', { className: 'facts wide' }, ...[
-    ['at the provider', there.closing_cents], ['in the shop', here.closing_cents], ['under way', underWay],
-    ['unclaimed', all - kept, all !== kept], ['unexplained', unexplained, unexplained !== 0],
+    ['at the provider', rest(there)], ['in the shop', rest(here)], ['under way', underWay],
+    ['unclaimed', all - kept, all !== kept], ['differences', differs, count > 0],
   ].map(([name, cents, wrong = false]) =>
     element('div', {}, element('dt', {}, name), element('dd', { className: wrong ? 'wrong' : '' }, money(cents, currency)))));
 
-const difference = ({ attempt_id: attempt, what, cents, currency }) =>
-  element('li', {}, element('code', {}, attempt), element('p', {}, `${what}: ${money(cents, currency)}`));
+const difference = ({ attempt_id: attempt, what, there_cents: there, here_cents: here, currency }) =>
+  element('li', {}, element('code', {}, attempt), element('p', {}, `${what}: ${money(there, currency)} at the provider, ${money(here, currency)} in the shop`));
 
 const afterIncident = {
   lost_sessions: 'No refund is sent and no session is closed until you close this incident. First find out which of the lost orders were shipped.',
