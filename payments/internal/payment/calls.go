@@ -63,9 +63,6 @@ const (
 	// breakerOpen is the time for which a breaker stays open. With a time longer than that between two checks of a closing
 	// attempt, a check could fail although the provider answers again. With a shorter one, more calls would wait in vain.
 	breakerOpen = time.Second
-	// throttlePause is the least time for which polls stop after the provider has answered that it gets too many calls.
-	// With a shorter time, they would take the calls that customers wait for; with a longer one, polls would be late.
-	throttlePause = 5 * time.Second
 )
 
 // Calls makes the calls to a provider. It adds to each the limits of calls a second, a time limit, the breaker of its
@@ -241,7 +238,7 @@ func call[T any](ctx context.Context, c *Calls, class Class, operation string, d
 		}
 		c.metrics.called(operation, err, time.Since(began))
 		if causeIs(err, TooManyCalls) {
-			c.limiter.throttled(operation, time.Now())
+			c.limiter.throttled()
 		}
 		c.logChange(ctx, operation, err)
 		return struct{}{}, err
