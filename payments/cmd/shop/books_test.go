@@ -54,33 +54,3 @@ func TestPaymentsReconcile(t *testing.T) {
 		})
 	}
 }
-
-// TestPaymentsForgetDeployment runs `shop payments forget-deployment` without servers, then on a database that has stored
-// whose payments it has, and again.
-func TestPaymentsForgetDeployment(t *testing.T) {
-	o := validOptions()
-	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), testenv.Redis(t)
-	testenv.Exec(t, openAppWith(t, &o).Pool, `INSERT INTO payment_deployment (deployment, mode, account) VALUES ('production', 'test', 'acct_1')`)
-	tool := []string{"payments", "forget-deployment"}
-	servers := slices.Concat(tool, []string{"--database-url", o.DatabaseURL, "--redis-url", o.RedisURL})
-	named := slices.Concat(servers, []string{"production"})
-	for _, test := range []struct {
-		name string
-		args []string
-		code int
-		want string
-	}{
-		{"no servers", slices.Concat(tool, []string{"production"}), 2, "SHOP_DATABASE_URL"},
-		{"no name", servers, 2, "missing the name of the deployment"},
-		{"another name", slices.Concat(servers, []string{"staging"}), 1, "the payments of deployment production, mode test, account acct_1, and not of a deployment \"staging\""},
-		{"stored", named, 0, "deployment production, mode test, account acct_1"},
-		{"not stored", named, 1, "does not know yet whose payments it has"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			var out strings.Builder
-			if code := runCommand(t.Context(), test.args, &out); code != test.code || !strings.Contains(out.String(), test.want) {
-				t.Errorf("the command ends with %d and prints %s, want %d and %q", code, out.String(), test.code, test.want)
-			}
-		})
-	}
-}

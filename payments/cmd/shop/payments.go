@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -32,31 +31,15 @@ func payments(o payment.Options) shop.Neighbour {
 	}
 }
 
-// toolCommand is a command of payments that runs once.
-type toolCommand struct {
-	app.Tool
-	providerOptions
-}
-
-// open opens the process of the command.
-func (c *toolCommand) open(ctx context.Context, program app.Program) (*app.Process, error) {
-	n, err := c.payments(&c.Tool)
-	if err != nil {
-		return nil, err
-	}
-	return c.Open(ctx, program, shop.OpenTool(n))
-}
-
 // paymentsCommand is `shop payments`.
 type paymentsCommand struct {
 	Reconcile paymentsReconcileCommand `cmd:"" help:"Read the payment provider's books, compare them with the tables once, and print the report."`
-
-	ForgetDeployment paymentsForgetDeploymentCommand `cmd:"" help:"Make the database forget whose payments it has, before another deployment, mode or account takes over. Stop all processes first."`
 }
 
 // paymentsReconcileCommand is `shop payments reconcile`.
 type paymentsReconcileCommand struct {
-	toolCommand
+	app.Tool
+	providerOptions
 	From time.Time `name:"from" placeholder:"TIME" help:"Read the books again from this time, for example 2026-01-31T00:00:00Z. By default they are read from where the last report ended."`
 }
 
@@ -65,28 +48,14 @@ func (c *paymentsReconcileCommand) Run(ctx context.Context, program app.Program)
 		return app.Usage(app.JoinErrors(fmt.Errorf("there is no payment provider: set %s", app.OptionName("stripe-key")),
 			c.Check(), c.Payment.Check()))
 	}
-	p, err := c.open(ctx, program)
+	n, err := c.payments(&c.Tool)
+	if err != nil {
+		return err
+	}
+	p, err := c.Open(ctx, program, shop.OpenTool(n))
 	if err != nil {
 		return err
 	}
 	defer p.Close()
 	return payment.ReadBooks(ctx, p, c.Payment, c.From, program.Out)
-}
-
-// paymentsForgetDeploymentCommand is `shop payments forget-deployment`.
-type paymentsForgetDeploymentCommand struct {
-	toolCommand
-	Name string `arg:"" optional:"" name:"name" help:"The deployment that the database belongs to, such as production."`
-}
-
-func (c *paymentsForgetDeploymentCommand) Run(ctx context.Context, program app.Program) error {
-	if c.Name == "" {
-		return app.Usage(errors.New("missing the name of the deployment to forget: shop payments forget-deployment NAME"))
-	}
-	p, err := c.open(ctx, program)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	return payment.ForgetDeployment(ctx, p, c.Name, program.Out)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"regexp"
 	"sync"
@@ -229,15 +228,3 @@ func (g *guard) run(ctx context.Context) error {
 
 // errNotStored means that no process with a key has started with this database.
 var errNotStored = errors.New("the database does not know yet whose payments it has: start a process with a key")
-
-// ForgetDeployment makes the database forget whose payments it has, and prints what that was. The next process with a key
-// stores its own. name is the deployment that the caller expects. ForgetDeployment returns an error if the database belongs to another
-// one, if an attempt is live, or if a refund is under way. No process with a key may run.
-func ForgetDeployment(ctx context.Context, p *app.Process, name string, out io.Writer) error {
-	deleted, err := NewStore(p.DB).forgetDeployment(ctx, name)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "The database had the payments of %v. The next process with a key stores its own.\n", deleted)
-	return err
-}

@@ -40,33 +40,3 @@ func (s *Store) account(ctx context.Context, account string) (stored deployment,
 	}
 	return stored, nil
 }
-
-// forgetDeployment deletes whose payments the database has, and returns what is deleted. It returns an error if these are not those of
-// the deployment with the name, if an attempt is live, or if a refund is owed or sent: after a change their sessions and payments
-// would be looked for at the wrong account.
-func (s *Store) forgetDeployment(ctx context.Context, name string) (deleted deployment, err error) {
-	found, err := s.row(ctx, &deleted, `
-		DELETE FROM payment_deployment
-		WHERE deployment = ?
-			AND NOT EXISTS (SELECT FROM payment_attempts WHERE state IN ('creating', 'open'))
-			AND NOT EXISTS (SELECT FROM refunds WHERE state IN ('owed', 'sent'))
-		RETURNING deployment, mode, account`, name)
-	if err != nil {
-		return deleted, fmt.Errorf("forget whose payments the database has: %w", err)
-	}
-	if found {
-		return deleted, nil
-	}
-	if deleted, err = s.storedDeployment(ctx); err != nil {
-		return deleted, err
-	}
-	if deleted.Deployment != name {
-		return deleted, fmt.Errorf("the database has the payments of %v, and not of a deployment %q", deleted, name)
-	}
-	var u unsettled
-	if _, err := s.row(ctx, &u, unsettledSQL); err != nil {
-		return deleted, fmt.Errorf("count what is under way: %w", err)
-	}
-	return deleted, fmt.Errorf("the database keeps the payments of %v: %d attempts are live, and %d refunds are owed or sent; wait until they have ended",
-		deleted, u.Creating+u.Open+u.Closing, u.Unconfirmed)
-}

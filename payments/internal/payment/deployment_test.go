@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -127,29 +128,37 @@ func TestCopyOfTheDatabaseWritesNothing(t *testing.T) {
 	}
 }
 
-// TestForgetDeployment gives a database to another deployment. That is refused while an attempt is live or a refund is under
-// way.
+// TestForgetDeployment runs the statement of the runbook, which gives a database to another deployment. It deletes nothing
+// while an attempt is live or a refund is under way.
 func TestForgetDeployment(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/payments.md")
+	testenv.Must(t, err)
+	_, statement, _ := strings.Cut(string(docs), "```sql\nDELETE FROM payment_deployment")
+	statement, _, found := strings.Cut(statement, "```")
+	if !found {
+		t.Fatal("docs/payments.md lacks the statement that deletes from payment_deployment")
+	}
 	s := newMemoryShop(t)
-	forget := func(want string) {
+	forget := func(want int64) {
 		t.Helper()
-		if err := payment.ForgetDeploymentOf(t.Context(), s.store, "production"); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("to forget the deployment returns %v, want %q", err, want)
+		result, err := s.db.ExecContext(t.Context(), "DELETE FROM payment_deployment"+statement)
+		testenv.Must(t, err)
+		if deleted, err := result.RowsAffected(); err != nil || deleted != want {
+			t.Fatalf("the statement deletes %d rows, with error %v; want %d", deleted, err, want)
 		}
 	}
-	forget("the database does not know yet")
 	s.restartAs(s.mem, "production", apiKey)
 	o, a := s.placeOpen(t)
-	forget("deployment production, mode test, account acct_memory: 1 attempts are live, and 0 refunds are owed or sent")
+	forget(0)
 	s.mem.pay(a.CheckoutURL)
 	s.shiftToDeadline(t, o.ID, grace)
 	s.cancelDue(t, o.ID)
 	s.settle(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late owed")
-	forget("0 attempts are live, and 1 refunds are owed or sent")
+	forget(0)
 	s.refundNow(t, a)
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
-	forget("")
+	forget(1)
 	calls, _, _ := s.restartAs(accountOf{s.mem, "acct_other", nil}, "staging", liveKey)
 	if _, err := calls.Create(t.Context(), payment.Checkout{Key: "key"}); err != nil {
 		t.Errorf("a process of another deployment, mode and account writes with error %v, want none", err)

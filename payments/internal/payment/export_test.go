@@ -64,9 +64,3 @@ func ClaimBooks(ctx context.Context, s *Store) (due bool, err error) { return s.
 
 // DeleteOld deletes old events and reports, at most limit rows in a statement.
 func DeleteOld(ctx context.Context, db *gorm.DB, limit int64) error { return deleteOld(ctx, db, limit) }
-
-// ForgetDeploymentOf makes the database forget that it has the payments of the deployment with the name.
-func ForgetDeploymentOf(ctx context.Context, s *Store, name string) error {
-	_, err := s.forgetDeployment(ctx, name)
-	return err
-}
