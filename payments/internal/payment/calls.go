@@ -24,9 +24,8 @@ const (
 
 // The operations that tell who the key belongs to.
 const (
-	opAccount     = "account"
-	opPermissions = "permissions"
-	opEndpoints   = "list_endpoints"
+	opAccount   = "account"
+	opEndpoints = "list_endpoints"
 )
 
 // The operations that read the books.
@@ -200,11 +199,6 @@ func (c *Calls) Account(ctx context.Context) (string, error) {
 // accountOf returns a function that asks a provider for the account of the key.
 func accountOf(p Identity) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) { return identify(ctx, opAccount, p.Account) }
-}
-
-// Permissions is [Identity.Permissions].
-func (c *Calls) Permissions(ctx context.Context) (map[string]error, error) {
-	return identify(ctx, opPermissions, c.provider.Permissions)
 }
 
 // Endpoints is [Identity.Endpoints].

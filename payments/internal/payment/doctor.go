@@ -3,7 +3,6 @@ package payment
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -19,10 +18,6 @@ func checks(calls *Calls, owner *guard) []app.Check {
 			Run:     func(ctx context.Context) error { return checkOwner(ctx, calls, owner) },
 		},
 		{
-			Subject: "permissions", Good: "the key may do all that the shop does",
-			Run: func(ctx context.Context) error { return checkPermissions(ctx, calls) },
-		},
-		{
 			Subject: "webhooks", Good: "an endpoint at the provider is enabled, and has all events",
 			Run: func(ctx context.Context) error { return checkEndpoints(ctx, calls) },
 		},
@@ -32,6 +27,9 @@ func checks(calls *Calls, owner *guard) []app.Check {
 		},
 	}
 }
+
+// nothing is the id of a session that does not exist: to ask for it changes nothing.
+const nothing = "does_not_exist"
 
 // checkOwner checks that the provider accepts the key, and that the database has the payments of this process.
 func checkOwner(ctx context.Context, calls *Calls, owner *guard) error {
@@ -57,21 +55,6 @@ func checkOwner(ctx context.Context, calls *Calls, owner *guard) error {
 		return blockedBy(own, stored)
 	}
 	return nil
-}
-
-// checkPermissions checks that the key may make each call.
-func checkPermissions(ctx context.Context, calls *Calls) error {
-	operations, err := calls.Permissions(ctx)
-	if err != nil {
-		return fmt.Errorf("the provider does not tell what the key may do: %w", err)
-	}
-	var denied []error
-	for _, operation := range slices.Sorted(maps.Keys(operations)) {
-		if err := operations[operation]; err != nil {
-			denied = append(denied, fmt.Errorf("the key may not %s: %w", strings.ReplaceAll(operation, "_", " "), err))
-		}
-	}
-	return app.JoinErrors(denied...)
 }
 
 // webhookPath is where the shop receives webhooks.

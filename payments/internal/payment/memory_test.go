@@ -144,5 +144,4 @@ func (m *memory) Account(ctx context.Context) (string, error) {
 	return "acct_memory", m.call(ctx, "account", func() error { return nil })
 }
 
-func (m *memory) Permissions(context.Context) (map[string]error, error) { return nil, nil }
 func (m *memory) Endpoints(context.Context) ([]payment.Endpoint, error) { return nil, nil }

@@ -36,11 +36,10 @@ type Books interface {
 	OpenSessions(ctx context.Context, since time.Time, after string) (SessionPage, error)
 }
 
-// Identity tells who the key belongs to, and what it may do.
+// Identity tells who the key belongs to.
 type Identity interface {
-	Account(ctx context.Context) (id string, err error)        // Denied: the key may not read it
-	Permissions(ctx context.Context) (map[string]error, error) // by operation: nil or why not; it changes nothing
-	Endpoints(ctx context.Context) ([]Endpoint, error)         // the receivers of webhooks
+	Account(ctx context.Context) (id string, err error) // Denied: the key may not read it
+	Endpoints(ctx context.Context) ([]Endpoint, error)  // the receivers of webhooks
 }
 
 // Owner is what the shop writes on its sessions and payments, so that they can be found without its database.

@@ -2,7 +2,6 @@ package payment_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -76,36 +74,6 @@ func TestOtherUnitsAtStripe(t *testing.T) {
 	}
 	if asked > 0 {
 		t.Errorf("Stripe gets %d requests, want none", asked)
-	}
-}
-
-// TestPermissionsOfASlowProvider has a provider answer none of the calls that ask for the permissions before it has all of
-// them: together they must take no longer than one call.
-func TestPermissionsOfASlowProvider(t *testing.T) {
-	const calls = 5
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	var all sync.WaitGroup
-	all.Add(calls)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		all.Done()
-		came := make(chan struct{})
-		go func() {
-			all.Wait()
-			close(came)
-		}()
-		select {
-		case <-came:
-			w.WriteHeader(http.StatusNotFound)
-			_, _ = w.Write([]byte(`{"error":{"type":"invalid_request_error","code":"resource_missing","message":"no"}}`))
-		case <-ctx.Done():
-		}
-	}))
-	defer server.Close()
-	client := payment.NewStripe(payment.StripeConfig{URL: server.URL, Key: apiKey})
-	defer client.Close()
-	if operations, err := client.Permissions(ctx); err != nil || len(operations) != calls {
-		t.Errorf("the permissions are %v, %v; want those of %d operations", operations, err, calls)
 	}
 }
 
