@@ -38,7 +38,7 @@ type Neighbour struct {
 	// Pages are what the module adds to the pages.
 	Pages []web.Extension
 	// Add adds to the process what needs its orders.
-	Add func(s *Shop) error
+	Add func(ctx context.Context, s *Shop) error
 }
 
 // Open connects a process to its servers, and adds all parts to it.
@@ -66,7 +66,7 @@ func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slo
 	if tracer != nil {
 		s.Add(app.Part{Close: tracer.Close})
 	}
-	if err := s.build(o, n, hooks); err != nil {
+	if err := s.build(ctx, o, n, hooks); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slo
 }
 
 // build adds all parts to the process.
-func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
+func (s *Shop) build(ctx context.Context, o *Options, n Neighbour, hooks order.Hooks) (err error) {
 	p := s.Process
 	if p.Has(app.API) {
 		if s.Customers, err = NewTokens(o.TokenKey); err != nil {
@@ -107,7 +107,7 @@ func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
 	if n.Add == nil {
 		return nil
 	}
-	return n.Add(s)
+	return n.Add(ctx, s)
 }
 
 // checkModules returns an error if a process with the given roles must not use a database that has the schema of

@@ -109,7 +109,7 @@ CREATE INDEX provider_events_received ON provider_events (received_at);
 CREATE INDEX provider_events_unmatched ON provider_events (received_at) WHERE outcome = 'unmatched';
 CREATE INDEX provider_events_books ON provider_events (books_from) WHERE books_from IS NOT NULL;
 
--- Whose payments these are, stored at the first start with a key. It has at most one row.
+-- Whose payments these are, stored before the first call that writes at the provider. It has at most one row.
 CREATE TABLE payment_deployment (
     only_row   boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
     deployment text        NOT NULL,

@@ -78,9 +78,9 @@ func openDemoProvider(ctx context.Context, run shop.DemoRun) (n shop.DemoNeighbo
 	}
 	n.Neighbour = payments(o)
 	addPayments := n.Add
-	n.Add = func(s *shop.Shop) error {
+	n.Add = func(ctx context.Context, s *shop.Shop) error {
 		s.Add(app.Part{Contract: [][]byte{demoContract}, Routes: p.routes, Components: []app.Component{{Run: p.run}}})
-		return addPayments(s)
+		return addPayments(ctx, s)
 	}
 	n.More = p.faults()
 	n.Welcome = fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; its ledger is at /sim/ledger)\n", o.StripeURL)

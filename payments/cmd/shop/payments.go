@@ -27,7 +27,7 @@ func payments(o payment.Options) shop.Neighbour {
 			return pay.Hooks(h), nil
 		},
 		Pages: web.Pages,
-		Add:   func(s *shop.Shop) error { return pay.Add(s.Customers, s.Orders) },
+		Add:   func(ctx context.Context, s *shop.Shop) error { return pay.Add(ctx, s.Customers, s.Orders) },
 	}
 }
 

@@ -190,6 +190,7 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 		knobs  func(k *stripesim.Knobs)
 		books  string // the last report of the books
 		fails  []string
+		ends   string // the error with which the command does not start
 		prints []string
 	}{
 		"all is well": {prints: []string{"ok    provider", "production, mode test", "ok    webhooks", "note  books", "no report"}},
@@ -205,10 +206,10 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 			fails: []string{"provider", "webhooks"}, prints: []string{"connection refused"}},
 		"key of another mode": {args: []string{"--stripe-key=sk_live_doctor"},
 			knobs: func(k *stripesim.Knobs) { k.Key = "sk_live_doctor" },
-			fails: []string{"provider"}, prints: []string{"mode live", "belongs to deployment production, mode test"}},
+			ends:  "mode live, an account that is not known, but its database belongs to deployment production, mode test"},
 		"key of another account": {knobs: func(k *stripesim.Knobs) { k.Account = "acct_other" },
 			fails: []string{"provider"}, prints: []string{"acct_other", "acct_simulated"}},
-		"another deployment": {args: []string{"--deployment=staging"}, fails: []string{"provider"}, prints: []string{"staging"}},
+		"another deployment": {args: []string{"--deployment=staging"}, ends: "this process has deployment staging"},
 		"no permission to read the account and the endpoints": {
 			knobs:  func(k *stripesim.Knobs) { k.Denied = "GET /v1/account, GET /v1/webhook_endpoints" },
 			prints: []string{"note  provider", "the account is not checked", "note  webhooks"}},
@@ -231,6 +232,12 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 			var out strings.Builder
 			code := runCommand(t.Context(), append([]string{"doctor", "--database-url", o.DatabaseURL, "--redis-url", o.RedisURL,
 				"--stripe-key", key, "--stripe-url", providerURL, "--deployment", "production"}, test.args...), &out)
+			if test.ends != "" {
+				if code != 1 || !strings.Contains(out.String(), test.ends) {
+					t.Errorf("got exit code %d, want 1 and the error %q; printed:\n%s", code, test.ends, out.String())
+				}
+				return
+			}
 			if want := min(1, len(test.fails)); code != want || strings.Count(out.String(), "FAIL") != len(test.fails) {
 				t.Errorf("got exit code %d, want %d and failures of %v only; printed:\n%s", code, want, test.fails, out.String())
 			}

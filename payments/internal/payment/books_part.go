@@ -24,7 +24,7 @@ func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time
 	defer provider.Close()
 	unseen := prometheus.NewRegistry() // nobody scrapes a command
 	store := NewStore(p.DB)
-	owner := newGuard(store, accountOf(provider), o.Deployment, modeOf(o.StripeKey), p.Log, unseen)
+	owner := newGuard(p.DB, accountOf(provider), o.Deployment, modeOf(o.StripeKey), p.Log, unseen)
 	calls := NewCalls(provider, CallsConfig{Limits: o.limits(modeOf(o.StripeKey) == "live"), MayWrite: owner.mayWrite}, p.Log, unseen)
 	books := NewReconciliation(store, calls, o.config(), p.Log, unseen)
 	r, err := books.Run(ctx, from)

@@ -11,13 +11,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"gorm.io/gorm"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/postgres"
 )
 
 // DeploymentOptions name the deployment. Each process with a key needs the name.
 type DeploymentOptions struct {
-	Deployment string `name:"deployment" placeholder:"NAME" help:"The name of this deployment, such as production or staging: a to z, 0 to 9 and -. Required with a key of the payment provider. A process with another name than the database's makes no call that writes."`
+	Deployment string `name:"deployment" placeholder:"NAME" help:"The name of this deployment, such as production or staging: a to z, 0 to 9 and -. Required with a key of the payment provider. A process with another name than the database's does not start."`
 }
 
 var deploymentName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
@@ -28,7 +30,8 @@ func (o DeploymentOptions) Check(key string) error {
 		return nil
 	}
 	if !deploymentName.MatchString(o.Deployment) {
-		return fmt.Errorf("%s is %q, want 1 to 40 of a to z, 0 to 9 and -, such as production", app.OptionName("deployment"), o.Deployment)
+		return fmt.Errorf("%s is %q, want 1 to 40 of a to z, 0 to 9 and -, such as production",
+			app.OptionName("deployment"), o.Deployment)
 	}
 	return nil
 }
@@ -43,7 +46,8 @@ func (o TestModeOptions) Check(key string) error {
 	if key == "" || modeOf(key) == "live" || o.AllowTestPayments {
 		return nil
 	}
-	return fmt.Errorf("%s is a test key, with which customers pay with test cards, for nothing: set a live key, or %s if nothing is sold here",
+	return fmt.Errorf("%s is a test key, with which customers pay with test cards, for nothing: "+
+		"set a live key, or %s if nothing is sold here",
 		app.OptionName("stripe-key"), app.OptionName("allow-test-payments"))
 }
 
@@ -62,47 +66,50 @@ func (d deployment) String() string {
 	return fmt.Sprintf("deployment %s, mode %s, %s", d.Deployment, d.Mode, account)
 }
 
+// compare returns an error of the class [Blocked] if a database has the payments of another deployment, or of another
+// account, so far as both accounts are known.
+func (d deployment) compare(stored deployment) error {
+	if d.Deployment == stored.Deployment && d.Mode == stored.Mode &&
+		(d.Account == nil || stored.Account == nil || *d.Account == *stored.Account) {
+		return nil
+	}
+	return &ProviderError{Class: Blocked, Operation: "compare the deployment", Err: fmt.Errorf(
+		"this process has %v, but its database belongs to %v: correct %s, the key or the database's URL",
+		d, stored, app.OptionName("deployment"))}
+}
+
 const (
-	// askAgainBlocked is the time after which a process whose calls are blocked compares again. A shorter time would only
-	// cost more statements; with a longer one, the process would start to pay later after an operator's correction.
-	askAgainBlocked = 10 * time.Second
-	// askAgainFailed is the same after the database or the provider has not answered. All calls that wait at the same time
-	// share one answer. With a longer time, payments would wait longer after an outage.
-	askAgainFailed = time.Second
-	// askAgainUnknown is the same after the provider has not told the account. A key may get the permission later.
-	askAgainUnknown = time.Minute
-	// compareTimeout is the longest time for a comparison. With a shorter one, a slow answer of the provider would be lost; with a
-	// longer one, calls would wait longer for a database that does not answer.
+	// askAgain is the time after which a comparison that blocks calls is made again. Calls until then share its answer.
+	askAgain = time.Second
+	// compareTimeout is the time for a call of the provider and two statements.
 	compareTimeout = 8 * time.Second
-	// logBlockedEvery is the time between two lines of the log about calls that are blocked.
-	logBlockedEvery = time.Minute
 )
 
 // guard decides whether the process may make calls that write at the provider. It may not if the database belongs to
 // another deployment, another mode or another account: the process has a copy of a database, or a wrong key. Otherwise
-// staging with a copy of production's database would expire and refund the sessions of production. It may not send refunds
-// either while an incident is open.
+// staging with a copy of production's database would expire and refund the sessions of production. It may not send
+// refunds either while an incident is open.
 type guard struct {
-	store   *Store
-	want    deployment // of the options and the key
+	db      *gorm.DB
 	account func(context.Context) (string, error)
 	log     *slog.Logger
 	blocked prometheus.Gauge
 
+	own      deployment // of the options and the key
 	mu       sync.Mutex // is held during a comparison, so that calls that wait share its answer
 	verified bool       // the three are compared, and equal: none of them changes while the process runs
 	err      error      // the last answer
 	again    time.Time  // when the comparison is made again
-	logged   time.Time  // the last line of the log about calls that are blocked
 	refunds  string     // why refunds were not sent at the last try; "": they were
 }
 
 // newGuard returns a guard of the calls of a process. account asks the provider for the account of the key.
 func newGuard(
-	s *Store, account func(context.Context) (string, error), name, mode string, log *slog.Logger, reg prometheus.Registerer,
+	db *gorm.DB, account func(context.Context) (string, error), name, mode string,
+	log *slog.Logger, reg prometheus.Registerer,
 ) *guard {
 	return &guard{
-		store: s, account: account, want: deployment{Deployment: name, Mode: mode}, log: log,
+		db: db, account: account, own: deployment{Deployment: name, Mode: mode}, log: log,
 		blocked: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
 			Name: "payment_writes_blocked",
 			Help: "1 if this process makes no call to the payment provider that writes, because the database belongs to another deployment, mode or account.",
@@ -110,22 +117,46 @@ func newGuard(
 	}
 }
 
+// start returns an error if the database has the payments of another deployment or mode: the process must not start.
+func (g *guard) start(ctx context.Context) error {
+	stored, err := g.stored(ctx)
+	if err != nil || stored == nil {
+		return err
+	}
+	return g.own.compare(*stored)
+}
+
 // mayWrite returns nil if the process may make a call that writes, and otherwise a [*ProviderError] of the class
 // [Blocked], or [NoAnswer] if the database or the provider does not answer. It suits [CallsConfig].MayWrite.
 func (g *guard) mayWrite(ctx context.Context, operation string) error {
-	if err := g.check(ctx); err != nil {
-		class, ok := classOf(err)
-		if !ok {
-			class = NoAnswer
-		}
-		return &ProviderError{Class: class, Operation: operation, Err: err}
-	}
-	if operation == opRefund {
-		err := noIncident(ctx, g.store)
+	err := g.verify(ctx)
+	if err == nil && operation == opRefund {
+		err = g.noIncident(ctx)
 		g.logRefunds(ctx, err)
-		return err
 	}
-	return nil
+	return providerError(operation, err)
+}
+
+// verify compares the database with the process, unless it has done so with success, or less than askAgain ago.
+func (g *guard) verify(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.verified || time.Now().Before(g.again) {
+		return g.err
+	}
+	shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), compareTimeout) // others wait for its answer
+	defer cancel()
+	before := g.err
+	g.err = g.claim(shared)
+	g.verified, g.again = g.err == nil, time.Now().Add(askAgain)
+	g.blocked.Set(0)
+	if isClass(g.err, Blocked) {
+		g.blocked.Set(1)
+		if !isClass(before, Blocked) {
+			g.log.ErrorContext(ctx, "this process makes no call to the payment provider that writes", "error", g.err)
+		}
+	}
+	return g.err
 }
 
 // logRefunds logs that refunds are not sent any more, or why, or that they are sent again. It logs nothing if this is so
@@ -147,84 +178,55 @@ func (g *guard) logRefunds(ctx context.Context, err error) {
 	}
 }
 
-// check compares the database with the process, or returns the last answer if it is recent.
-func (g *guard) check(ctx context.Context) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := time.Now()
-	if g.verified || now.Before(g.again) {
-		return g.err
-	}
-	var wait time.Duration
-	shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), compareTimeout) // others wait for the same answer
-	defer cancel()
-	wait, g.err = g.compare(shared)
-	g.again = time.Now().Add(wait)
-	blocked := isClass(g.err, Blocked)
-	g.blocked.Set(0)
-	if blocked {
-		g.blocked.Set(1)
-	}
-	if blocked && now.Sub(g.logged) >= logBlockedEvery {
-		g.logged = now
-		g.log.ErrorContext(ctx, "this process makes no call to the payment provider that writes", "error", g.err)
-	}
-	return g.err
-}
-
-// compare compares the database with the process. It returns nil if they may be the same: a key that may not read the
-// account is accepted. wait is when to compare again.
-func (g *guard) compare(ctx context.Context) (wait time.Duration, err error) {
-	stored, err := g.store.deployment(ctx, g.want)
-	if err != nil {
-		return askAgainFailed, err
-	}
-	if stored.Deployment != g.want.Deployment || stored.Mode != g.want.Mode {
-		return askAgainBlocked, blockedBy(g.want, stored)
-	}
+// claim asks for the account of the key, stores in the database whose payments it has, unless it knows, and compares
+// that with the process. A key that may not read the account is accepted.
+func (g *guard) claim(ctx context.Context) error {
+	own := g.own
 	account, err := g.account(ctx)
 	switch {
-	case isClass(err, NoAnswer, Busy):
-		return askAgainFailed, err
-	case err != nil: // the provider answers, and does not tell
-		return askAgainUnknown, nil
-	}
-	if stored, err = g.store.account(ctx, account); err != nil {
-		return askAgainFailed, err
-	}
-	if *stored.Account != account {
-		own := g.want
+	case err == nil:
 		own.Account = &account
-		return askAgainBlocked, blockedBy(own, stored)
+	case isClass(err, NoAnswer, Busy):
+		return err
 	}
-	g.verified = true
-	return 0, nil
-}
-
-func blockedBy(own, stored deployment) error {
-	return &ProviderError{Class: Blocked, Operation: "compare the deployment", Err: fmt.Errorf(
-		"this process has %v, but its database belongs to %v: correct SHOP_DEPLOYMENT, the key or the database's URL", own, stored)}
-}
-
-// run stores whose payments the database has when the process starts, and tells early if its calls are blocked.
-func (g *guard) run(ctx context.Context) error {
-	for {
-		if err := g.check(ctx); err != nil && !isClass(err, Blocked) {
-			g.log.WarnContext(ctx, "it is not known yet whose payments the database has", "error", err)
-		}
-		g.mu.Lock()
-		verified, wait := g.verified, time.Until(g.again)
-		g.mu.Unlock()
-		if verified {
-			return nil
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil
-		}
+	var stored deployment
+	_, err = postgres.Scan(ctx, g.db, &stored, `
+		INSERT INTO payment_deployment AS stored (deployment, mode, account) VALUES (?, ?, ?)
+		ON CONFLICT (only_row) DO UPDATE SET account = CASE
+			WHEN (stored.deployment, stored.mode) = (excluded.deployment, excluded.mode)
+			THEN coalesce(stored.account, excluded.account) ELSE stored.account END
+		RETURNING deployment, mode, account`, own.Deployment, own.Mode, own.Account)
+	if err != nil {
+		return fmt.Errorf("store whose payments the database has: %w", err)
 	}
+	return own.compare(stored)
 }
 
-// errNotStored means that no process with a key has started with this database.
-var errNotStored = errors.New("the database does not know yet whose payments it has: start a process with a key")
+// stored returns whose payments the database has; nil: it does not know yet.
+func (g *guard) stored(ctx context.Context) (*deployment, error) {
+	var stored deployment
+	found, err := postgres.Scan(ctx, g.db, &stored, `SELECT deployment, mode, account FROM payment_deployment`)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read whose payments the database has: %w", err)
+	case !found:
+		return nil, nil
+	}
+	return &stored, nil
+}
+
+// noIncident returns an error of the class [Blocked] while an incident is open: the database was restored, so the shop
+// may owe refunds of orders that were paid and shipped in the lost time.
+func (g *guard) noIncident(ctx context.Context) error {
+	var incident struct{ Open bool }
+	_, err := postgres.Scan(ctx, g.db, &incident,
+		`SELECT EXISTS (SELECT FROM payment_incidents WHERE closed_at IS NULL) AS open`)
+	switch {
+	case err != nil:
+		return providerError(opRefund, fmt.Errorf("read payment incidents: %w", err))
+	case incident.Open:
+		return &ProviderError{Class: Blocked, Operation: opRefund,
+			Err: errors.New("a payment incident is open: look at it, and close it")}
+	}
+	return nil
+}

@@ -64,7 +64,8 @@ func TestDeploymentIsStoredOnce(t *testing.T) {
 }
 
 // TestCopyOfTheDatabaseWritesNothing lets a process with a copy of the database, or with a wrong key, handle what is due. It
-// must not create, expire or refund anything at the provider. The right process does it later.
+// must not create, expire or refund anything at the provider. The right process does it later. A process with another
+// deployment or mode does not even start, unless it started before the database knew whose payments it has.
 func TestCopyOfTheDatabaseWritesNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		deployment, key, account string
@@ -89,6 +90,11 @@ func TestCopyOfTheDatabaseWritesNothing(t *testing.T) {
 			unpaid := s.place(t)
 			before := s.writes()
 
+			err := payment.StartGuard(t.Context(), s.store, test.deployment, test.key)
+			if starts := test.account != "acct_memory"; starts != (err == nil) || err != nil &&
+				(!strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "belongs to deployment production, mode test")) {
+				t.Errorf("a process that starts gets error %v; want one with both deployments: %v", err, !starts)
+			}
 			_, log, metrics := s.restartAs(accountOf{s.mem, test.account, nil}, test.deployment, test.key)
 			if _, _, err := s.Open(t.Context(), unpaid.CustomerID, unpaid.ID); parttest.ClassOf(err) != payment.PaymentsBlocked {
 				t.Errorf("Open returns %v, want code %s", err, payment.PaymentsBlocked.Code)

@@ -10,11 +10,11 @@ import (
 )
 
 // checks returns the checks of `doctor`. Those that ask the provider change nothing there.
-func checks(calls *Calls, owner *guard) []app.Check {
+func checks(calls *Calls, owner *guard, store *Store) []app.Check {
 	return []app.Check{
 		{
 			Subject: "provider",
-			Good:    "the key works, and the database has the payments of " + owner.want.Deployment + ", mode " + owner.want.Mode,
+			Good:    "the key works, and the database has the payments of " + owner.own.Deployment + ", mode " + owner.own.Mode,
 			Run:     func(ctx context.Context) error { return checkOwner(ctx, calls, owner) },
 		},
 		{
@@ -23,7 +23,7 @@ func checks(calls *Calls, owner *guard) []app.Check {
 		},
 		{
 			Subject: "books", Good: "the provider's books agree with the tables, and no money is unclaimed",
-			Run: owner.store.checkBooks,
+			Run: store.checkBooks,
 		},
 	}
 }
@@ -36,14 +36,6 @@ func checkOwner(ctx context.Context, calls *Calls, owner *guard) error {
 	if _, err := calls.Retrieve(ctx, ClassConfirm, nothing); err != nil && !isClass(err, Missing, Refused) {
 		return fmt.Errorf("the provider cannot be used: %w", err)
 	}
-	stored, err := owner.store.storedDeployment(ctx)
-	if err != nil {
-		return err
-	}
-	own := owner.want
-	if stored.Deployment != own.Deployment || stored.Mode != own.Mode {
-		return blockedBy(own, stored)
-	}
 	account, err := calls.Account(ctx)
 	switch {
 	case isClass(err, Denied):
@@ -51,10 +43,13 @@ func checkOwner(ctx context.Context, calls *Calls, owner *guard) error {
 	case err != nil:
 		return fmt.Errorf("the provider does not tell the account: %w", err)
 	}
-	if own.Account = &account; stored.Account != nil && *stored.Account != account {
-		return blockedBy(own, stored)
+	stored, err := owner.stored(ctx)
+	if err != nil || stored == nil { // the first call that writes stores it
+		return err
 	}
-	return nil
+	own := owner.own
+	own.Account = &account
+	return own.compare(*stored)
 }
 
 // webhookPath is where the shop receives webhooks.

@@ -2,7 +2,6 @@ package payment
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -39,18 +38,5 @@ func (r *Reconciliation) CloseIncident(ctx context.Context, id uuid.UUID, actor,
 		return rest.NotFound.Errorf("There is no incident %s.", id)
 	}
 	r.log.WarnContext(ctx, "an operator closed a payment incident", "incident", id, "kind", kind, "actor", actor, "note", note)
-	return nil
-}
-
-// noIncident returns an error of the class [Blocked] while an incident is open: the database was restored, so the shop may
-// owe refunds of orders that were paid and shipped in the lost time.
-func noIncident(ctx context.Context, s *Store) error {
-	open, err := s.incidentOpen(ctx)
-	switch {
-	case err != nil:
-		return &ProviderError{Class: NoAnswer, Operation: opRefund, Err: err}
-	case open:
-		return &ProviderError{Class: Blocked, Operation: opRefund, Err: errors.New("a payment incident is open: look at it, and close it")}
-	}
 	return nil
 }

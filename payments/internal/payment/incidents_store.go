@@ -21,13 +21,3 @@ func (s *Store) closeIncident(ctx context.Context, id uuid.UUID, actor, note str
 	}
 	return row.Kind, nil
 }
-
-// incidentOpen reports whether an incident is open.
-func (s *Store) incidentOpen(ctx context.Context) (bool, error) {
-	var row struct{ Open bool }
-	_, err := s.row(ctx, &row, `SELECT EXISTS (SELECT FROM payment_incidents WHERE closed_at IS NULL) AS open`)
-	if err != nil {
-		return false, fmt.Errorf("read payment incidents: %w", err)
-	}
-	return row.Open, nil
-}

@@ -136,7 +136,7 @@ func (pay *Payments) Hooks(hooks order.Hooks) order.Hooks {
 }
 
 // Add adds payments of orders to the process, if it has a provider.
-func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
+func (pay *Payments) Add(ctx context.Context, customers *rest.Tokens, orders *order.Service) error {
 	p, o, store := pay.process, pay.options, pay.store
 	switch {
 	case !p.Has(app.API) || o.PayAtOnceQuiet:
@@ -148,7 +148,10 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
 	if pay.provider == nil {
 		return nil
 	}
-	owner := newGuard(store, accountOf(pay.provider), o.Deployment, modeOf(o.StripeKey), p.Log, p.Metrics)
+	owner := newGuard(p.DB, accountOf(pay.provider), o.Deployment, modeOf(o.StripeKey), p.Log, p.Metrics)
+	if err := owner.start(ctx); err != nil {
+		return err
+	}
 	calls := NewCalls(pay.provider, CallsConfig{
 		Limits: o.limits(modeOf(o.StripeKey) == "live"), MayWrite: owner.mayWrite, Trace: p.StartCall,
 	}, p.Log, p.Metrics)
@@ -176,14 +179,13 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
 			books.OpsRoutes(ops)
 		},
 		Components: []app.Component{
-			{Run: owner.run},
 			{Role: app.Reconciler, Run: books.RunHourly},
 			{Role: app.Reconciler, Run: func(ctx context.Context) error { return runDeletions(ctx, p.DB, p.Log) }},
 		},
 		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
 			return store.Invariants(ctx, bound+checkLease, full)
 		},
-		Checks: checks(calls, owner),
+		Checks: checks(calls, owner, store),
 	})
 	return nil
 }
