@@ -139,11 +139,21 @@ func (c *Calls) allowed(ctx context.Context, operation string) error {
 // Clock returns the provider's time, estimated. Without an answer yet, it is the time of this process.
 func (c *Calls) Clock() time.Time { return c.provider.Clock() }
 
+// Ready returns an error if the process may not create sessions now. Otherwise the provider has answered this process
+// before, so that its clock is known.
+func (c *Calls) Ready(ctx context.Context) error {
+	err := c.allowed(ctx, opCreate)
+	c.metrics.refusedBy(err)
+	return err
+}
+
 // Create is [Checkouts.Create].
 func (c *Calls) Create(ctx context.Context, checkout Checkout) (Session, error) {
-	s, err := call(ctx, c, ClassCreate, opCreate, func(ctx context.Context) (Session, error) { return c.provider.Create(ctx, checkout) })
-	if class, failed := classOf(err); failed && !causeIs(err, KeyInUse) { // the other call with the key makes the session
-		c.metrics.refused.WithLabelValues(results[class]).Inc()
+	s, err := call(ctx, c, ClassCreate, opCreate, func(ctx context.Context) (Session, error) {
+		return c.provider.Create(ctx, checkout)
+	})
+	if !causeIs(err, KeyInUse) { // the other call with the key makes the session
+		c.metrics.refusedBy(err)
 	}
 	return s, err
 }

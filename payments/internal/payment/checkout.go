@@ -42,30 +42,6 @@ func tooSmall(o *order.Order) error {
 		Amount(o.TotalCents, o.Currency), Amount(minimumCents[o.Currency], o.Currency))
 }
 
-// minClockChange is the least change of the estimate of the provider's clock after which a session is requested again. The
-// estimate is exact to about half a second: with a smaller change, the second request would fail like the first.
-const minClockChange = 2 * time.Second
-
-// createInTime makes the provider's session of an attempt. The time when it expires was computed by the provider's clock,
-// as far as it was known. If it was not, because this is the first call of the process, the provider may refuse the time.
-// Its refusal tells its clock: then createInTime moves the time, and tries once more. The provider stores no answer for
-// the key of a request with a wrong parameter.
-func (s *Service) createInTime(ctx context.Context, a *Attempt) (Session, error) {
-	start, before := time.Now(), s.provider.Clock()
-	made, err := s.provider.Create(ctx, s.checkout(a))
-	change := s.provider.Clock().Sub(before) - time.Since(start)
-	if !causeIs(err, BadExpiry) || change.Abs() < minClockChange {
-		return made, err
-	}
-	moved, storeErr := s.store.moveSessionExpiry(ctx, a.ID, a.SessionExpiresAt, change)
-	if storeErr != nil || moved == nil {
-		return made, err
-	}
-	again := *a
-	again.SessionExpiresAt = *moved
-	return s.provider.Create(ctx, s.checkout(&again))
-}
-
 // Returned asks the provider about the live attempt of one of a customer's orders, because the customer has come back from
 // the checkout. It does nothing if there is no such attempt, or if the customer came back less than 10 s ago.
 func (s *Service) Returned(ctx context.Context, customer, orderID uuid.UUID) error {

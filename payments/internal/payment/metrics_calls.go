@@ -74,6 +74,13 @@ func (m callMetrics) called(operation string, err error, took time.Duration) {
 	m.seconds.WithLabelValues(operation).Observe(took.Seconds())
 }
 
+// refusedBy counts an error because of which a customer gets no checkout.
+func (m callMetrics) refusedBy(err error) {
+	if class, failed := classOf(err); failed {
+		m.refused.WithLabelValues(results[class]).Inc()
+	}
+}
+
 func (m callMetrics) breaker(class Class, open bool) {
 	value := 0.0
 	if open {

@@ -167,7 +167,6 @@ const (
 	AlreadyRefunded Cause = "already refunded"
 	TooSmall        Cause = "amount too small"
 	LowBalance      Cause = "balance too low"
-	BadExpiry       Cause = "expiry out of range"
 	KeyInUse        Cause = "key in use" // Busy: another call with the same key is under way
 	TooManyCalls    Cause = "too many calls"
 )

@@ -70,6 +70,9 @@ func (s *Service) Open(ctx context.Context, customer, orderID uuid.UUID) (a *Att
 	// maxTries is the largest number of times that Open looks for the live attempt. An attempt may end, or another session
 	// may open one, between two statements. With a larger number, a customer could wait longer for the answer.
 	const maxTries = 5
+	if err := s.provider.Ready(ctx); err != nil {
+		return nil, false, providerAway(err)
+	}
 	for range maxTries {
 		var isNew bool
 		if a, isNew, err = s.liveAttempt(ctx, customer, orderID); err != nil {
@@ -134,7 +137,7 @@ const inUseWait = 300 * time.Millisecond
 // attempt again: another request creates the session, or the attempt has ended meanwhile. Nobody can pay the session of
 // an attempt that has ended, because its URL has not left the shop.
 func (s *Service) createSession(ctx context.Context, a *Attempt) (*Attempt, error) {
-	made, err := s.createInTime(ctx, a)
+	made, err := s.provider.Create(ctx, s.checkout(a))
 	switch {
 	case isClass(err, Refused, Replayed, Missing): // closed at once, so that the customer can try again
 		s.log.ErrorContext(ctx, "the payment provider refused to create a session", "attempt", a.ID, "error", err)
@@ -149,9 +152,6 @@ func (s *Service) createSession(ctx context.Context, a *Attempt) (*Attempt, erro
 		case <-ctx.Done():
 		}
 		return nil, nil
-	case isClass(err, Blocked):
-		return nil, &rest.Error{Class: PaymentsBlocked, Err: err,
-			Detail: "The shop opens no checkouts now, until an operator has looked at its payments. Nothing was charged. Try again later."}
 	case err != nil:
 		return nil, providerAway(err)
 	}
@@ -186,8 +186,12 @@ func (s *Service) checkout(a *Attempt) Checkout {
 	}
 }
 
-// providerAway returns the error for a provider that does not answer.
+// providerAway returns the error for a provider that does not answer, or to which this process may not write.
 func providerAway(err error) error {
+	if isClass(err, Blocked) {
+		return &rest.Error{Class: PaymentsBlocked, Err: err, Detail: "The shop opens no checkouts now, until an " +
+			"operator has looked at its payments. Nothing was charged. Try again later."}
+	}
 	return &rest.Error{Class: ProviderAway, Err: err,
 		Detail: "The payment provider does not answer. Nothing was charged. Repeat the request: it then continues the same payment."}
 }

@@ -118,9 +118,6 @@ func causeOf(e *stripe.Error) Cause {
 	case stripe.ErrorCodeAmountTooSmall:
 		return TooSmall
 	}
-	if e.Param == "expires_at" {
-		return BadExpiry
-	}
 	return ""
 }
 

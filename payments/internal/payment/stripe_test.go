@@ -98,7 +98,6 @@ func TestClassify(t *testing.T) {
 		status int
 		kind   string // of the error; "" is invalid_request_error
 		code   string
-		param  string
 		header http.Header
 		class  payment.ErrorClass
 		cause  payment.Cause
@@ -119,11 +118,10 @@ func TestClassify(t *testing.T) {
 		{status: 400, code: "refund_disputed_payment", class: payment.Refused, cause: payment.ByDispute},
 		{status: 400, code: "charge_already_refunded", class: payment.Refused, cause: payment.AlreadyRefunded},
 		{status: 400, code: "amount_too_small", class: payment.Refused, cause: payment.TooSmall},
-		{status: 400, param: "expires_at", class: payment.Refused, cause: payment.BadExpiry},
 		{status: 402, code: "card_declined", class: payment.Refused},
 		{status: 400, header: replayed, class: payment.Refused},
 	} {
-		body := fmt.Sprintf(`{"error":{"type":%q,"code":%q,"param":%q,"message":"no"}}`, cmp.Or(test.kind, "invalid_request_error"), test.code, test.param)
+		body := fmt.Sprintf(`{"error":{"type":%q,"code":%q,"message":"no"}}`, cmp.Or(test.kind, "invalid_request_error"), test.code)
 		for operation, err := range callAll(t, newAnswers(t, test.status, test.header, body)) {
 			e, ok := errors.AsType[*payment.ProviderError](err)
 			if !ok || e.Class != test.class || e.Cause != test.cause || e.Operation != operation {
