@@ -33,12 +33,11 @@ type Neighbour struct {
 	Migrations []migrations.Set
 	// Dependents are the packages whose rows refer to orders.
 	Dependents []order.Dependent
-	// Hooks changes how the orders of a process are connected, before they are made.
-	Hooks func(p *app.Process, h order.Hooks) (order.Hooks, error)
 	// Pages are what the module adds to the pages.
 	Pages []web.Extension
-	// Add adds to the process what needs its orders.
-	Add func(ctx context.Context, s *Shop) error
+	// Add adds the module to a process, and changes how its orders are connected. It returns a function that adds what
+	// needs the orders.
+	Add func(ctx context.Context, p *app.Process, h *order.Hooks) (finish func(*Shop) error, err error)
 }
 
 // Open connects a process to its servers, and adds all parts to it.
@@ -92,8 +91,9 @@ func (s *Shop) build(ctx context.Context, o *Options, n Neighbour, hooks order.H
 	if err != nil {
 		return err
 	}
-	if n.Hooks != nil {
-		if hooks, err = n.Hooks(p, hooks); err != nil {
+	finish := func(*Shop) error { return nil }
+	if n.Add != nil {
+		if finish, err = n.Add(ctx, p, &hooks); err != nil {
 			return err
 		}
 	}
@@ -104,10 +104,7 @@ func (s *Shop) build(ctx context.Context, o *Options, n Neighbour, hooks order.H
 	if err := web.Add(p, n.Pages...); err != nil {
 		return err
 	}
-	if n.Add == nil {
-		return nil
-	}
-	return n.Add(ctx, s)
+	return finish(s)
 }
 
 // checkModules returns an error if a process with the given roles must not use a database that has the schema of

@@ -19,6 +19,7 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/demo"
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/shop"
 	"example.com/shop/payments/internal/payment"
@@ -78,9 +79,9 @@ func openDemoProvider(ctx context.Context, run shop.DemoRun) (n shop.DemoNeighbo
 	}
 	n.Neighbour = payments(o)
 	addPayments := n.Add
-	n.Add = func(ctx context.Context, s *shop.Shop) error {
-		s.Add(app.Part{Contract: [][]byte{demoContract}, Routes: p.routes, Components: []app.Component{{Run: p.run}}})
-		return addPayments(ctx, s)
+	n.Add = func(ctx context.Context, process *app.Process, h *order.Hooks) (func(*shop.Shop) error, error) {
+		process.Add(app.Part{Contract: [][]byte{demoContract}, Routes: p.routes, Components: []app.Component{{Run: p.run}}})
+		return addPayments(ctx, process, h)
 	}
 	n.More = p.faults()
 	n.Welcome = fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; its ledger is at /sim/ledger)\n", o.StripeURL)

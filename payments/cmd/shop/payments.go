@@ -16,18 +16,14 @@ import (
 
 // payments returns what payments add to the service.
 func payments(o payment.Options) shop.Neighbour {
-	var pay *payment.Payments
 	return shop.Neighbour{
 		Migrations: []migrations.Set{paymentsmigrations.Set},
 		Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
-		Hooks: func(p *app.Process, h order.Hooks) (_ order.Hooks, err error) {
-			if pay, err = payment.New(p, o); err != nil {
-				return h, err
-			}
-			return pay.Hooks(h), nil
+		Pages:      web.Pages,
+		Add: func(ctx context.Context, p *app.Process, h *order.Hooks) (func(*shop.Shop) error, error) {
+			finish, err := payment.Add(ctx, p, o, h)
+			return func(s *shop.Shop) error { return finish(s.Customers, s.Orders) }, err
 		},
-		Pages: web.Pages,
-		Add:   func(ctx context.Context, s *shop.Shop) error { return pay.Add(ctx, s.Customers, s.Orders) },
 	}
 }
 

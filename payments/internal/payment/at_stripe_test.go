@@ -36,7 +36,7 @@ func TestAtStripe(t *testing.T) {
 	if !strings.Contains(key, "_test_") {
 		t.Fatal("STRIPE_TEST_KEY is not a key of Stripe's test mode")
 	}
-	p := payment.NewStripe(payment.StripeConfig{URL: "https://api.stripe.com", Key: key})
+	p := payment.NewStripe("https://api.stripe.com", key)
 	t.Cleanup(p.Close)
 	s := &atStripe{Stripe: p, api: stripe.NewClient(key)}
 	t.Run("create and replay", s.create)
@@ -131,7 +131,7 @@ func (s *atStripe) expire(t *testing.T) {
 }
 
 func (s *atStripe) wrongKey(t *testing.T) {
-	p := payment.NewStripe(payment.StripeConfig{URL: "https://api.stripe.com", Key: "sk_test_wrong"})
+	p := payment.NewStripe("https://api.stripe.com", "sk_test_wrong")
 	defer p.Close()
 	_, err := p.Create(t.Context(), newCheckout(p))
 	wantError(t, err, payment.Denied, "")
@@ -227,7 +227,7 @@ func (s *atStripe) refundDisputed(t *testing.T) {
 func TestSessionsAtSimulator(t *testing.T) {
 	t.Parallel()
 	sim := newShop(t)
-	p := payment.NewStripe(payment.StripeConfig{URL: sim.simURL, Key: apiKey})
+	p := payment.NewStripe(sim.simURL, apiKey)
 	t.Cleanup(p.Close)
 	s := &atStripe{Stripe: p}
 	t.Run("create and replay", s.create)

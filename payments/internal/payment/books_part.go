@@ -20,12 +20,12 @@ func (o ProviderOptions) config() Config {
 // ReadBooks reads the provider's books once, as [Reconciliation.Run] does, and prints the report. It returns an error unless
 // the report is balanced.
 func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time.Time, out io.Writer) error {
-	provider := NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
+	provider := NewStripe(o.StripeURL, o.StripeKey)
 	defer provider.Close()
 	unseen := prometheus.NewRegistry() // nobody scrapes a command
 	store := NewStore(p.DB)
 	owner := newGuard(p.DB, accountOf(provider), o.Deployment, modeOf(o.StripeKey), p.Log, unseen)
-	calls := NewCalls(provider, CallsConfig{Limits: o.limits(modeOf(o.StripeKey) == "live"), MayWrite: owner.mayWrite}, p.Log, unseen)
+	calls := NewCalls(provider, CallsConfig{Limits: o.limits(), MayWrite: owner.mayWrite}, p.Log, unseen)
 	books := NewReconciliation(store, calls, o.config(), p.Log, unseen)
 	r, err := books.Run(ctx, from)
 	if err != nil {

@@ -3,28 +3,12 @@ package payment
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
-	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 )
-
-// CheckoutOptions are the options of the checkouts that customers pay at.
-type CheckoutOptions struct {
-	CheckoutTime time.Duration `name:"checkout-time" default:"3m" help:"The time after the opening of a checkout in which its customer can pay even if the order's deadline passes meanwhile. 0s: a checkout closes at the deadline."`
-}
-
-// Check returns an error if an option has a wrong value.
-func (o CheckoutOptions) Check() error {
-	if o.CheckoutTime < 0 || o.CheckoutTime > time.Hour {
-		return fmt.Errorf("%s is %v, want 0s to 1h", app.OptionName("checkout-time"), o.CheckoutTime)
-	}
-	return nil
-}
 
 // minimumJSON is [minimumCents] as an argument of open.sql.
 var minimumJSON = func() string {

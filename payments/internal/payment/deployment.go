@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"sync"
 	"time"
 
@@ -16,40 +15,6 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/postgres"
 )
-
-// DeploymentOptions name the deployment. Each process with a key needs the name.
-type DeploymentOptions struct {
-	Deployment string `name:"deployment" placeholder:"NAME" help:"The name of this deployment, such as production or staging: a to z, 0 to 9 and -. Required with a key of the payment provider. A process with another name than the database's does not start."`
-}
-
-var deploymentName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
-
-// Check returns an error if the name is wrong, or is missing in a process with a key.
-func (o DeploymentOptions) Check(key string) error {
-	if key == "" && o.Deployment == "" {
-		return nil
-	}
-	if !deploymentName.MatchString(o.Deployment) {
-		return fmt.Errorf("%s is %q, want 1 to 40 of a to z, 0 to 9 and -, such as production",
-			app.OptionName("deployment"), o.Deployment)
-	}
-	return nil
-}
-
-// TestModeOptions allow payments that cost nothing.
-type TestModeOptions struct {
-	AllowTestPayments bool `name:"allow-test-payments" help:"Accept a test key of the payment provider, with which customers pay with test cards, for nothing."`
-}
-
-// Check returns an error if the key is a test key, and none is allowed.
-func (o TestModeOptions) Check(key string) error {
-	if key == "" || modeOf(key) == "live" || o.AllowTestPayments {
-		return nil
-	}
-	return fmt.Errorf("%s is a test key, with which customers pay with test cards, for nothing: "+
-		"set a live key, or %s if nothing is sold here",
-		app.OptionName("stripe-key"), app.OptionName("allow-test-payments"))
-}
 
 // deployment says whose payments a database has, or a process makes.
 type deployment struct {

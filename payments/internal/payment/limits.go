@@ -1,51 +1,14 @@
 package payment
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"example.com/shop/internal/app"
 )
-
-// LimitOptions are the options about the provider's limits. They are per account: all processes that use the account
-// share them.
-type LimitOptions struct {
-	StripeRate         float64 `name:"stripe-rate" default:"0" help:"The most calls a second that the provider accepts from the account. 0: 100 with a live key, 25 with a test key."`
-	StripeEndpointRate float64 `name:"stripe-endpoint-rate" default:"25" help:"The most calls a second of one operation that the provider accepts from the account."`
-	StripeProcesses    int     `name:"stripe-processes" default:"1" help:"The number of processes that call the provider. Each of them uses its part of the limits."`
-}
-
-// Check returns one error that names all options with wrong values.
-func (o LimitOptions) Check() error {
-	var errs []error
-	if o.StripeRate < 0 || o.StripeRate > 10_000 {
-		errs = append(errs, fmt.Errorf("%s is %v, want 0 to 10000", app.OptionName("stripe-rate"), o.StripeRate))
-	}
-	if o.StripeEndpointRate < 1 || o.StripeEndpointRate > 10_000 {
-		errs = append(errs, fmt.Errorf("%s is %v, want 1 to 10000", app.OptionName("stripe-endpoint-rate"), o.StripeEndpointRate))
-	}
-	if o.StripeProcesses < 1 || o.StripeProcesses > 1000 {
-		errs = append(errs, fmt.Errorf("%s is %d, want 1 to 1000", app.OptionName("stripe-processes"), o.StripeProcesses))
-	}
-	return app.JoinErrors(errs...)
-}
-
-// limits returns the limits of this process. live reports whether the key is a live one.
-func (o LimitOptions) limits(live bool) Limits {
-	rate := cmp.Or(o.StripeRate, 25)
-	if live {
-		rate = cmp.Or(o.StripeRate, 100)
-	}
-	n := float64(max(o.StripeProcesses, 1))
-	return Limits{Rate: rate / n, OperationRate: o.StripeEndpointRate / n}
-}
 
 // Limits are the most calls a second of a process. A field that is 0 means no limit.
 type Limits struct {

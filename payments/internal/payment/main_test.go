@@ -81,7 +81,7 @@ func newShop(t testing.TB) *shop {
 func (s *shop) startAtProvider(t testing.TB, webhookURL string) {
 	t.Helper()
 	s.startProvider(t, webhookURL)
-	stripe := payment.NewStripe(payment.StripeConfig{URL: s.simURL, Key: apiKey})
+	stripe := payment.NewStripe(s.simURL, apiKey)
 	t.Cleanup(stripe.Close)
 	s.start(t, stripe)
 }

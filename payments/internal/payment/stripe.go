@@ -13,12 +13,6 @@ import (
 	"github.com/stripe/stripe-go/v85"
 )
 
-// StripeConfig configures the connection to Stripe's API.
-type StripeConfig struct {
-	URL string // the base URL of the API
-	Key string // the secret API key
-}
-
 // Stripe is a [Provider]: it calls Stripe's API. It is safe for concurrent use.
 type Stripe struct {
 	stripe *stripe.Client
@@ -26,19 +20,19 @@ type Stripe struct {
 	clock  *answerClock
 }
 
-// NewStripe returns a client of Stripe. It sends nothing.
-func NewStripe(cfg StripeConfig) *Stripe {
+// NewStripe returns a client of Stripe's API at a base URL, with a secret key. It sends nothing.
+func NewStripe(url, key string) *Stripe {
 	clock := &answerClock{next: http.DefaultTransport.(*http.Transport).Clone()}
 	client := &http.Client{Timeout: callTimeout, Transport: clock}
 	backends := stripe.NewBackendsWithConfig(&stripe.BackendConfig{
-		URL:        stripe.String(cfg.URL),
+		URL:        stripe.String(url),
 		HTTPClient: client,
 		// The tasks repeat what failed. The retries of stripe-go sleep without regard to the context.
 		MaxNetworkRetries: stripe.Int64(0),
 		EnableTelemetry:   stripe.Bool(false),
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // the callers log errors
 	})
-	return &Stripe{stripe: stripe.NewClient(cfg.Key, stripe.WithBackends(backends)), http: client, clock: clock}
+	return &Stripe{stripe: stripe.NewClient(key, stripe.WithBackends(backends)), http: client, clock: clock}
 }
 
 // Close closes idle connections.

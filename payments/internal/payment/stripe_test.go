@@ -52,7 +52,7 @@ func newAnswers(t *testing.T, status int, header http.Header, body string) *paym
 		_, _ = w.Write([]byte(body))
 	}))
 	t.Cleanup(server.Close)
-	client := payment.NewStripe(payment.StripeConfig{URL: server.URL, Key: apiKey})
+	client := payment.NewStripe(server.URL, apiKey)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -63,7 +63,7 @@ func TestOtherUnitsAtStripe(t *testing.T) {
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
 	defer server.Close()
-	client := payment.NewStripe(payment.StripeConfig{URL: server.URL, Key: apiKey})
+	client := payment.NewStripe(server.URL, apiKey)
 	defer client.Close()
 	for _, currency := range []string{"isk", "mga", "ugx"} {
 		_, err := client.Create(t.Context(), payment.Checkout{Currency: currency, AmountCents: 1000, ExpiresAt: time.Now()})
