@@ -1,5 +1,5 @@
--- Returns the answer of GET /ops/api/books as one JSON object: the last report, the open incidents, and the payments that were
--- ever unclaimed, those that wait for an operator first.
+-- Returns the answer of GET /ops/api/books as one JSON object: the last report, the open incidents, and the payments
+-- that were ever unclaimed, those that wait for an operator first.
 SELECT json_build_object(
     'report', (
         SELECT report || jsonb_build_object('number', number, 'made_at', made_at)

@@ -1,9 +1,10 @@
--- Stores movements of the provider's books that are, or may be, this deployment's, and moves the position. The caller holds
--- the lock of payment_books. Returns how many payments of other applications come after the old position.
+-- Stores movements of the provider's books that are, or may be, this deployment's, and moves the position. The caller
+-- holds the lock of payment_books. Returns how many payments of other applications come after the old position.
 --
--- A movement is matched by the payment intent, then by the attempt that the provider's object names. A refund and a dispute
--- name no attempt: they are this deployment's if their payment, or the refund, is. An attempt without a session matches no
--- movement, because nobody could ask the provider for it. It can have been paid if the database was restored.
+-- A movement is matched by the payment intent, then by the attempt that the provider's object names. A refund and a
+-- dispute name no attempt: they are this deployment's if their payment, or the refund, is. An attempt without a
+-- session matches no movement, because nobody could ask the provider for it. It can have been paid if the database
+-- was restored.
 --
 -- $1 JSON array of movements · $2 new position
 WITH read AS MATERIALIZED (

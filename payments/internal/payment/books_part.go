@@ -12,13 +12,15 @@ import (
 	"example.com/shop/internal/app"
 )
 
-// config returns the part of the configuration that all commands have.
-func (o ProviderOptions) config() Config {
-	return Config{Deployment: o.Deployment, Mode: modeOf(o.StripeKey)}
+// books returns the reconciliation with the provider's books of a process.
+func (o ProviderOptions) books(p *app.Process, s *Store, calls *Calls, reg prometheus.Registerer) *Reconciliation {
+	return NewReconciliation(p.DB, s.TaskRows, calls, BooksConfig{
+		Deployment: o.Deployment, Mode: modeOf(o.StripeKey), AttemptKind: SettleKind,
+	}, p.Log, reg)
 }
 
-// ReadBooks reads the provider's books once, as [Reconciliation.Run] does, and prints the report. It returns an error unless
-// the report is balanced.
+// ReadBooks reads the provider's books once, as [Reconciliation.Run] does, and prints the report. It returns an error
+// unless the report is balanced.
 func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time.Time, out io.Writer) error {
 	provider := NewStripe(o.StripeURL, o.StripeKey)
 	defer provider.Close()
@@ -26,8 +28,7 @@ func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time
 	store := NewStore(p.DB)
 	owner := newGuard(p.DB, accountOf(provider), o.Deployment, modeOf(o.StripeKey), p.Log, unseen)
 	calls := NewCalls(provider, CallsConfig{Limits: o.limits(), MayWrite: owner.mayWrite}, p.Log, unseen)
-	books := NewReconciliation(store, calls, o.config(), p.Log, unseen)
-	r, err := books.Run(ctx, from)
+	r, err := o.books(p, store, calls, unseen).Run(ctx, from)
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ type Report struct {
 	Currencies      []CurrencyReport `json:"currencies"`
 }
 
-// CurrencyReport is the part of a report about one currency. The amounts are cents, and of both sums the rest is captured -
-// refunded - disputed:
+// CurrencyReport is the part of a report about one currency. The amounts are cents, and of both sums the rest is
+// captured - refunded - disputed:
 //
 //	the rest there = the rest here + unclaimed + under way + difference
 type CurrencyReport struct {
@@ -99,25 +99,25 @@ func (r *Report) Text() string {
 	return b.String()
 }
 
-// oldReport is the age of the last report from which an operator must find out why there is no newer one. As in the alert
-// BooksOld, some reports may fail before.
+// oldReport is the age of the last report from which an operator must find out why there is no newer one. As in the
+// alert BooksOld, some reports may fail before.
 const oldReport = 3 * time.Hour
 
-// checkBooks is the check of `doctor` that looks at the last report. Its error says what an operator can do.
-func (s *Store) checkBooks(ctx context.Context) error {
-	r, err := s.report(ctx)
+// Check is the check of `doctor` that looks at the last report. Its error says what an operator can do.
+func (r *Reconciliation) Check(ctx context.Context) error {
+	last, err := r.last(ctx)
 	switch {
 	case err != nil:
 		return err
-	case r == nil:
+	case last == nil:
 		return fmt.Errorf("%w: there is no report of the provider's books yet; a process with the role reconciler makes one every hour",
 			app.ErrUnchecked)
 	}
 	var errs []error
-	if time.Since(r.MadeAt) > oldReport {
+	if time.Since(last.MadeAt) > oldReport {
 		errs = append(errs, errors.New("it is old: run `payments reconcile`, which prints why"))
 	}
-	for _, c := range r.Currencies {
+	for _, c := range last.Currencies {
 		currency := strings.ToUpper(c.Currency)
 		if c.DifferenceCount != 0 {
 			errs = append(errs, fmt.Errorf("%d differences, %s in all: compare the attempts of GET /ops/api/books with the payments "+
@@ -128,58 +128,38 @@ func (s *Store) checkBooks(ctx context.Context) error {
 				Amount(open, currency)))
 		}
 	}
-	if r.LostSessions > 0 {
-		errs = append(errs, fmt.Errorf("%d open sessions are lost: close their incident on the operators' page", r.LostSessions))
+	if last.LostSessions > 0 {
+		errs = append(errs, fmt.Errorf("%d open sessions are lost: close their incident on the operators' page", last.LostSessions))
 	}
 	if err := app.JoinErrors(errs...); err != nil {
-		return fmt.Errorf("report %d of %s: %w", r.Number, r.MadeAt.UTC().Format(time.RFC3339), err)
+		return fmt.Errorf("report %d of %s: %w", last.Number, last.MadeAt.UTC().Format(time.RFC3339), err)
 	}
 	return nil
 }
 
-// booksCollector reads the last report at each scrape.
-type booksCollector struct {
-	store                        *Store
-	unclaimed, count, lost, aged *prometheus.Desc
+// Collector returns a collector of the last report.
+func (r *Reconciliation) Collector() prometheus.Collector {
+	currency := []string{"currency"}
+	return newGauges(r.gauges,
+		gauge{"payment_unclaimed_cents", "Money at the payment provider that is this deployment's and matches no attempt, " +
+			"without what an operator keeps, in the currency's smallest unit.", currency},
+		gauge{"payment_books_differences",
+			"Amounts of attempts that differ in the payment provider's books and in the tables.", currency},
+		gauge{"payment_lost_sessions", "Open sessions at the payment provider whose attempts the database does not have, " +
+			"and that no operator has looked at.", nil},
+		gauge{"payment_books_age_seconds", "Age of the last report of the payment provider's books, in seconds.", nil})
 }
 
-// newBooksCollector returns a collector of the last report of the books. If the database does not answer within a second,
-// or there is no report yet, the scrape lacks these metrics.
-func newBooksCollector(s *Store) prometheus.Collector {
-	return &booksCollector{
-		store: s,
-		unclaimed: prometheus.NewDesc("payment_unclaimed_cents",
-			"Money at the payment provider that is this deployment's and matches no attempt, without what an operator keeps, "+
-				"in the currency's smallest unit.", []string{"currency"}, nil),
-		count: prometheus.NewDesc("payment_books_differences",
-			"Amounts of attempts that differ in the payment provider's books and in the tables.", []string{"currency"}, nil),
-		lost: prometheus.NewDesc("payment_lost_sessions",
-			"Open sessions at the payment provider whose attempts the database does not have, and that no operator has looked at.", nil, nil),
-		aged: prometheus.NewDesc("payment_books_age_seconds",
-			"Age of the last report of the payment provider's books, in seconds.", nil, nil),
+func (r *Reconciliation) gauges(ctx context.Context, set setGauge) error {
+	last, err := r.last(ctx)
+	if err != nil || last == nil {
+		return err
 	}
-}
-
-func (c *booksCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.unclaimed, c.count, c.lost, c.aged} {
-		ch <- d
+	set("payment_lost_sessions", float64(last.LostSessions))
+	set("payment_books_age_seconds", time.Since(last.MadeAt).Seconds())
+	for _, c := range last.Currencies {
+		set("payment_unclaimed_cents", float64(c.UnclaimedCents-c.KeptCents), strings.ToUpper(c.Currency))
+		set("payment_books_differences", float64(c.DifferenceCount), strings.ToUpper(c.Currency))
 	}
-}
-
-func (c *booksCollector) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	r, err := c.store.report(ctx)
-	if err != nil || r == nil {
-		return
-	}
-	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
-	}
-	gauge(c.lost, float64(r.LostSessions))
-	gauge(c.aged, time.Since(r.MadeAt).Seconds())
-	for _, part := range r.Currencies {
-		gauge(c.unclaimed, float64(part.UnclaimedCents-part.KeptCents), strings.ToUpper(part.Currency))
-		gauge(c.count, float64(part.DifferenceCount), strings.ToUpper(part.Currency))
-	}
+	return nil
 }

@@ -1,8 +1,10 @@
 -- Compares the provider's books with the tables. Returns the sums of both sides by currency, and what explains their
--- difference. All sums are of one snapshot. The statement reads every attempt and every movement. See [CurrencyReport].
+-- difference. All sums are of one snapshot. The statement reads every attempt and every movement. See
+-- [CurrencyReport].
 --
--- What is final on one side only is under way for an hour by the provider's clock, and then a difference. So is a refund that
--- waits. A refund by hand of a payment that paid its order counts as refunded here, too, because only the books tell it.
+-- What is final on one side only is under way for an hour by the provider's clock, and then a difference. So is a
+-- refund that waits. A refund by hand of a payment that paid its order counts as refunded here, too, because only the
+-- books tell it.
 --
 -- $1 position of the books
 WITH movement AS (

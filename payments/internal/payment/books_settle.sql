@@ -1,6 +1,6 @@
--- Stores what the provider's books decide alone: disputed amounts, and the attempts of movements. The provider is asked about
--- the rest: a payment that is not known here, and a refund that has ended otherwise. The statement may be repeated:
--- what it stores is computed from all movements.
+-- Stores what the provider's books decide alone: disputed amounts, and the attempts of movements. The provider is
+-- asked about the rest: a payment that is not known here, and a refund that has ended otherwise. The statement may be
+-- repeated: what it stores is computed from all movements.
 --
 -- $1 kind of the task that checks an attempt · $2 kind of the task that checks a refund; '': no outbox rows
 WITH found AS (
@@ -40,8 +40,8 @@ returned AS (
     WHERE m.kind = 'refunded' AND f.source_id IS NULL
 ),
 other_refunds AS (
-    -- The refund failed at the provider, or money was returned for a refund that waits. These are joins, not an EXISTS for
-    -- each refund, which would read all movements each time.
+    -- The refund failed at the provider, or money was returned for a refund that waits. These are joins, not an
+    -- EXISTS for each refund, which would read all movements each time.
     SELECT r.id FROM refunds r JOIN movement m ON m.kind = 'refund_failed' AND m.source_id = r.provider_id
     WHERE r.state IN ('sent', 'confirmed')
     UNION

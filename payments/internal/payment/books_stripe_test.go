@@ -1,7 +1,6 @@
 package payment_test
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +15,7 @@ import (
 func (s *shop) readStripe(t *testing.T) *payment.Report {
 	t.Helper()
 	testenv.Exec(t, s.simDB, `UPDATE stripesim.balance_transactions SET created_at = created_at - interval '5 min'`)
-	log := slog.New(slog.DiscardHandler)
-	cfg := config
-	cfg.Mode = "test"
-	reg := prometheus.NewRegistry()
-	r, err := payment.NewReconciliation(s.store, payment.NewCalls(s.provider, payment.CallsConfig{}, log, reg), cfg, log, reg).Run(t.Context(), time.Time{})
+	r, err := s.reconciliation(s.provider, config.Deployment, prometheus.NewRegistry()).Run(t.Context(), time.Time{})
 	testenv.Must(t, err)
 	return r
 }

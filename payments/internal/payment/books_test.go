@@ -28,11 +28,15 @@ func newBooksShop(t *testing.T) *booksShop {
 	t.Helper()
 	s := &booksShop{shop: newMemoryShop(t), reg: prometheus.NewRegistry()}
 	s.reconfigure(t, "north", "test")
-	cfg := config
-	cfg.Deployment, cfg.Mode = "north", "test"
-	log := slog.New(slog.DiscardHandler)
-	s.books = payment.NewReconciliation(s.store, payment.NewCalls(s.mem, payment.CallsConfig{}, log, s.reg), cfg, log, s.reg)
+	s.books = s.reconciliation(s.mem, "north", s.reg)
 	return s
+}
+
+// reconciliation returns the reconciliation of a shop's deployment with the books of a provider.
+func (s *shop) reconciliation(p payment.Provider, deployment string, reg prometheus.Registerer) *payment.Reconciliation {
+	log := slog.New(slog.DiscardHandler)
+	cfg := payment.BooksConfig{Deployment: deployment, Mode: "test", AttemptKind: payment.SettleKind}
+	return payment.NewReconciliation(s.gorm, s.store.TaskRows, payment.NewCalls(p, payment.CallsConfig{}, log, reg), cfg, log, reg)
 }
 
 // read makes a report, two minutes later by the provider's clock, so that all movements until now are read.

@@ -69,7 +69,7 @@ func checkedRows(
 // each calls do with the numbers 0 to n-1 of rows, at most [BatchSize] calls at the same time. It recovers from a panic of
 // do, and logs it, because the worker recovers from panics only in its own goroutine. In another goroutine a panic would
 // end the process, with the workers of all kinds.
-func each(ctx context.Context, n int, log *slog.Logger, do func(i int)) {
+func each(ctx context.Context, log *slog.Logger, n int, do func(i int)) {
 	var calls errgroup.Group
 	calls.SetLimit(BatchSize)
 	for i := range n {

@@ -10,7 +10,7 @@ import (
 )
 
 // checks returns the checks of `doctor`. Those that ask the provider change nothing there.
-func checks(calls *Calls, owner *guard, store *Store) []app.Check {
+func checks(calls *Calls, owner *guard, books *Reconciliation) []app.Check {
 	return []app.Check{
 		{
 			Subject: "provider",
@@ -23,7 +23,7 @@ func checks(calls *Calls, owner *guard, store *Store) []app.Check {
 		},
 		{
 			Subject: "books", Good: "the provider's books agree with the tables, and no money is unclaimed",
-			Run: store.checkBooks,
+			Run: books.Check,
 		},
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 
@@ -37,16 +39,30 @@ func (s *Service) Attempts() *reconcile.Table {
 }
 
 // Refunds returns the table of [RefundKind].
-func (s *Service) Refunds() *reconcile.Table {
-	return s.table(RefundKind, checkedRows(s.store.db, refundPendingSQL, refundLeftSQL, s.sendRefunds))
-}
+func (s *Service) Refunds() *reconcile.Table { return s.table(RefundKind, s.refunds.Rows()) }
 
 func (s *Service) table(kind string, rows reconcile.Rows) *reconcile.Table {
 	return reconcile.NewTable(s.store.db, kind, rows, nil, s.log)
 }
 
 // SetCalls replaces the calls to the provider of a service.
-func (s *Service) SetCalls(c *Calls) { s.provider = c }
+func (s *Service) SetCalls(c *Calls) { s.provider, s.refunds.provider = c, c }
+
+// RetryRefund sends a failed refund again.
+func (s *Service) RetryRefund(ctx context.Context, id uuid.UUID) error {
+	return s.refunds.Retry(ctx, id)
+}
+
+// SettleOutside settles a failed refund outside of the provider.
+func (s *Service) SettleOutside(ctx context.Context, id uuid.UUID, actor, note string) error {
+	return s.refunds.SettleOutside(ctx, id, actor, note)
+}
+
+// OpsRoutesOf adds the operators' API of refunds and of the books to that of a service.
+func OpsRoutesOf(ops gin.IRouter, s *Service, books *Reconciliation) {
+	s.OpsRoutes(ops)
+	opsRoutes(ops, s.refunds, books)
+}
 
 // WantedEvents are the types of event that the documentation must name.
 var WantedEvents = wantedEvents
@@ -67,7 +83,7 @@ func StartGuard(ctx context.Context, s *Store, name, key string) error {
 func IsBlocked(err error) bool { return isClass(err, Blocked) }
 
 // ClaimBooks reports whether a report of the books is due, and claims it.
-func ClaimBooks(ctx context.Context, s *Store) (due bool, err error) { return s.claimBooks(ctx) }
+func ClaimBooks(ctx context.Context, r *Reconciliation) (due bool, err error) { return r.claim(ctx) }
 
 // DeleteOld deletes old events and reports, at most limit rows in a statement.
 func DeleteOld(ctx context.Context, db *gorm.DB, limit int64) error { return deleteOld(ctx, db, limit) }

@@ -46,51 +46,30 @@ type unsettled struct {
 	Failed                  int64
 }
 
-// collector reads the attempts and refunds that have not ended at each scrape.
-type collector struct {
-	store                                                  *Store
-	attempts, oldestClosing, refunds, oldestRefund, failed *prometheus.Desc
-}
-
-// NewCollector returns a collector of the attempts and refunds that have not ended. If the database does not answer
-// within a second, the scrape lacks these metrics.
+// NewCollector returns a collector of the attempts and refunds that have not ended.
 func NewCollector(s *Store) prometheus.Collector {
-	return &collector{
-		store: s,
-		attempts: prometheus.NewDesc("payment_attempts",
-			"Live payment attempts, by state: creating, open, or closing (the provider is being asked to expire them).", []string{"state"}, nil),
-		oldestClosing: prometheus.NewDesc("payment_oldest_closing_seconds",
-			"Time that the oldest closing attempt has waited for the provider's answer, in seconds.", nil, nil),
-		refunds: prometheus.NewDesc("payment_refunds_unconfirmed",
-			"Refunds that the provider has not confirmed.", nil, nil),
-		oldestRefund: prometheus.NewDesc("payment_refund_oldest_seconds",
-			"Age of the oldest refund that the provider has not confirmed, in seconds.", nil, nil),
-		failed: prometheus.NewDesc("payment_refunds_failed",
-			"Refunds that failed at the provider and wait for an operator.", nil, nil),
-	}
+	return newGauges(s.gauges,
+		gauge{"payment_attempts", "Live payment attempts, by state: creating, open, or closing " +
+			"(the provider is being asked to expire them).", []string{"state"}},
+		gauge{"payment_oldest_closing_seconds",
+			"Time that the oldest closing attempt has waited for the provider's answer, in seconds.", nil},
+		gauge{"payment_refunds_unconfirmed", "Refunds that the provider has not confirmed.", nil},
+		gauge{"payment_refund_oldest_seconds",
+			"Age of the oldest refund that the provider has not confirmed, in seconds.", nil},
+		gauge{"payment_refunds_failed", "Refunds that failed at the provider and wait for an operator.", nil})
 }
 
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.attempts, c.oldestClosing, c.refunds, c.oldestRefund, c.failed} {
-		ch <- d
-	}
-}
-
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
+func (s *Store) gauges(ctx context.Context, set setGauge) error {
 	var u unsettled
-	if _, err := c.store.row(ctx, &u, unsettledSQL); err != nil {
-		return
+	if _, err := s.row(ctx, &u, unsettledSQL); err != nil {
+		return err
 	}
-	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
-	}
-	gauge(c.attempts, float64(u.Creating), "creating")
-	gauge(c.attempts, float64(u.Open), "open")
-	gauge(c.attempts, float64(u.Closing), "closing")
-	gauge(c.oldestClosing, u.OldestClosing)
-	gauge(c.refunds, float64(u.Unconfirmed))
-	gauge(c.oldestRefund, u.OldestUnconfirmed)
-	gauge(c.failed, float64(u.Failed))
+	set("payment_attempts", float64(u.Creating), "creating")
+	set("payment_attempts", float64(u.Open), "open")
+	set("payment_attempts", float64(u.Closing), "closing")
+	set("payment_oldest_closing_seconds", u.OldestClosing)
+	set("payment_refunds_unconfirmed", float64(u.Unconfirmed))
+	set("payment_refund_oldest_seconds", u.OldestUnconfirmed)
+	set("payment_refunds_failed", float64(u.Failed))
+	return nil
 }

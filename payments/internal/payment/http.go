@@ -30,8 +30,6 @@ func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
 func (s *Service) OpsRoutes(ops gin.IRouter) {
 	a := &api{payments: s}
 	ops.Match(rest.ReadMethods, "/payments", rest.Parameters(), rest.Handle(a.stats))
-	ops.POST("/refunds/:id/retry", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(a.retryRefund))
-	ops.POST("/refunds/:id/settled-outside", rest.Parameters(), rest.Handle(a.settleOutside))
 }
 
 func (a *api) open(c *gin.Context) error {
@@ -103,18 +101,6 @@ func (a *api) stats(c *gin.Context) error {
 		return err
 	}
 	c.JSON(http.StatusOK, stats)
-	return nil
-}
-
-func (a *api) retryRefund(c *gin.Context) error {
-	id, err := rest.PathID(c, "a refund")
-	if err != nil {
-		return err
-	}
-	if err := a.payments.RetryRefund(c.Request.Context(), id); err != nil {
-		return err
-	}
-	c.Status(http.StatusNoContent)
 	return nil
 }
 

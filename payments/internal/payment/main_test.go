@@ -132,7 +132,7 @@ func (s *shop) addRoutes(t testing.TB) {
 	s.tokens = parttest.NewTokens(t)
 	r := parttest.NewRouter(slog.New(slog.DiscardHandler))
 	s.Routes(r, s.tokens)
-	s.OpsRoutes(r.Group("/ops/api"))
+	payment.OpsRoutesOf(r.Group("/ops/api"), s.Service, nil)
 	s.handler = r
 }
 

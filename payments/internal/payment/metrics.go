@@ -9,8 +9,6 @@ type metrics struct {
 	opened   prometheus.Counter
 	ended    *prometheus.CounterVec
 	paid     prometheus.Counter
-	refunds  *prometheus.CounterVec
-	owed     *prometheus.CounterVec
 	webhooks *prometheus.CounterVec
 }
 
@@ -29,14 +27,6 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Name: "payment_orders_paid_total",
 			Help: "Orders paid at the payment provider.",
 		}),
-		refunds: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "payment_refunds_total",
-			Help: "Refunds that reached a state: owed, sent, confirmed, failed or settled_outside.",
-		}, []string{"state"}),
-		owed: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "payment_refunds_owed_total",
-			Help: "Refunds owed for payments that did not pay their orders, by reason: late, duplicate or mismatch.",
-		}, []string{"reason"}),
 		webhooks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_webhooks_total",
 			Help: "Webhooks of the payment provider, by result: stored, repeated, rejected (the signature is wrong or old), unmatched (this shop's, and it names nothing that the database has), foreign (another application's), other_mode (of test mode in a live shop, or the reverse) or unusable (it cannot be stored).",
@@ -45,12 +35,6 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	// These series begin at 0 now, because increase() does not count the event with which a series begins.
 	for _, state := range []State{Succeeded, Closed} {
 		m.ended.WithLabelValues(string(state))
-	}
-	for _, state := range []RefundState{Owed, Sent, Confirmed, Failed, SettledOutside} {
-		m.refunds.WithLabelValues(string(state))
-	}
-	for _, reason := range []Reason{Late, Duplicate, Mismatch} {
-		m.owed.WithLabelValues(string(reason))
 	}
 	for _, result := range []string{"stored", "repeated", "rejected", unmatched, foreign, otherMode, "unusable"} {
 		m.webhooks.WithLabelValues(result)

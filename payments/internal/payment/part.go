@@ -72,18 +72,18 @@ func Add(
 		smallBatches := delay.WorkerConfig{Batch: BatchSize}
 		if err := errors.Join(
 			settle.Handle(checkedRows(p.DB, pendingSQL, leftSQL, s.settle), smallBatches),
-			refund.Handle(checkedRows(p.DB, refundPendingSQL, refundLeftSQL, s.sendRefunds), smallBatches),
+			refund.Handle(s.refunds.Rows(), smallBatches),
 		); err != nil {
 			return err
 		}
-		books := NewReconciliation(store, calls, o.config(), p.Log, p.Metrics)
-		p.Metrics.MustRegister(NewCollector(store), newBooksCollector(store))
+		books := o.books(p, store, calls, p.Metrics)
+		p.Metrics.MustRegister(NewCollector(store), books.Collector())
 		p.Add(app.Part{
 			Contract: [][]byte{contract},
 			Routes: func(root, ops gin.IRouter) {
 				s.Routes(root, customers)
 				s.OpsRoutes(ops)
-				books.OpsRoutes(ops)
+				opsRoutes(ops, s.refunds, books)
 			},
 			Components: []app.Component{
 				{Role: app.Reconciler, Run: books.RunHourly},
@@ -92,7 +92,7 @@ func Add(
 			Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
 				return store.Invariants(ctx, bound+checkLease, full)
 			},
-			Checks: checks(calls, owner, store),
+			Checks: checks(calls, owner, books),
 		})
 		return nil
 	}, nil

@@ -34,12 +34,8 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// The kinds of the tasks. The id of a settle task is the id of an order: it settles the order's attempts. The id of a
-// refund task is the id of a refund.
-const (
-	SettleKind = "payment.settle"
-	RefundKind = "refund.send"
-)
+// SettleKind is the kind of the tasks that settle attempts. The id of a task is the id of an order.
+const SettleKind = "payment.settle"
 
 // The classes of error that packages rest and order do not declare.
 var (
@@ -49,7 +45,6 @@ var (
 	PaymentsBlocked = rest.Class{Code: "payments-blocked", Status: http.StatusServiceUnavailable, Title: "Payments blocked"}
 	CheckoutRefused = rest.Class{Code: "checkout-refused", Status: http.StatusBadGateway, Title: "Checkout refused by the payment provider"}
 	BadSignature    = rest.Class{Code: "bad-signature", Status: http.StatusBadRequest, Title: "Signature not valid"}
-	NotFailed       = rest.Class{Code: "not-failed", Status: http.StatusConflict, Title: "Refund has not failed"}
 )
 
 // State is the state of an attempt.
@@ -79,37 +74,6 @@ type Attempt struct {
 
 	CheckoutUntil    *time.Time `json:"checkout_until,omitempty"` // until when the customer may pay; nil unless the attempt is live and not closing
 	SessionExpiresAt time.Time  `json:"-"`                        // when the provider expires the session by itself, by the provider's clock
-}
-
-// RefundState is the state of a refund.
-type RefundState string
-
-// The states of a refund. A confirmed one may still fail. A failed one is confirmed if the provider returns the money after
-// all. Otherwise only an operator moves it.
-const (
-	Owed           RefundState = "owed"            // not known to the provider
-	Sent           RefundState = "sent"            // the provider has it, and has not confirmed it yet
-	Confirmed      RefundState = "confirmed"       // the provider has returned the money
-	Failed         RefundState = "failed"          // the provider could not return the money: an operator must act
-	SettledOutside RefundState = "settled_outside" // final: an operator has settled a failed one in another way
-)
-
-// Reason is why a success does not pay its order, so that succeed.sql owes a refund of it.
-type Reason string
-
-// The reasons of refunds.
-const (
-	Late      Reason = "late"      // the order was cancelled, its hold had ended, or the attempt was closed before
-	Duplicate Reason = "duplicate" // another payment has paid the order
-	Mismatch  Reason = "mismatch"  // the amount or the currency is not that of the order
-)
-
-// Refund is the refund of an attempt whose success did not pay the order: of all of its money.
-type Refund struct {
-	State       RefundState `json:"state"`
-	Reason      Reason      `json:"reason"`
-	AmountCents int64       `json:"amount_cents"`
-	EndedAt     *time.Time  `json:"ended_at,omitempty"`
 }
 
 // maxCreating is the age at which an attempt that is still creating is closed. Nobody can pay its session, because the

@@ -1,180 +1,152 @@
 package payment
 
 import (
-	"cmp"
 	"context"
-	"errors"
+	_ "embed"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 )
 
-// sendRefunds sends those of the refunds that are due to the provider, or asks whether the provider has confirmed them. A
-// refund that cannot be sent now is sent again later, without end. The error is one of the database.
-func (s *Service) sendRefunds(ctx context.Context, ids []uuid.UUID, _ reconcile.Actor) error {
-	refunds, err := s.store.takeRefunds(ctx, ids)
+var (
+	//go:embed refund_pending.sql
+	refundPendingSQL string
+	//go:embed refund_left.sql
+	refundLeftSQL string
+	//go:embed refund_retry.sql
+	refundRetrySQL string
+	//go:embed refund_outside.sql
+	refundOutsideSQL string
+)
+
+// RefundKind is the kind of the tasks that send refunds. The id of a task is the id of a refund.
+const RefundKind = "refund.send"
+
+// NotFailed is the class of the error about a refund that an operator cannot move.
+var NotFailed = rest.Class{Code: "not-failed", Status: http.StatusConflict, Title: "Refund has not failed"}
+
+// Reason is why a success does not pay its order, so that succeed.sql owes a refund of it.
+type Reason string
+
+// The reasons of refunds.
+const (
+	Late      Reason = "late"      // the order was cancelled, its hold had ended, or the attempt was closed before
+	Duplicate Reason = "duplicate" // another payment has paid the order
+	Mismatch  Reason = "mismatch"  // the amount or the currency is not that of the order
+)
+
+// Refund is the refund of an attempt whose success did not pay the order: of all of its money.
+type Refund struct {
+	State       RefundState `json:"state"`
+	Reason      Reason      `json:"reason"`
+	AmountCents int64       `json:"amount_cents"`
+	EndedAt     *time.Time  `json:"ended_at,omitempty"`
+}
+
+// Refunds returns money at the provider that did not pay an order.
+type Refunds struct {
+	db       *gorm.DB
+	tasks    delay.TaskRows
+	provider *Calls
+	publish  publisher // of [RefundKind]
+	notify   notifier
+	log      *slog.Logger
+	states   *prometheus.CounterVec
+	reasons  *prometheus.CounterVec
+}
+
+// NewRefunds returns the refunds of a database. It registers their metrics with reg.
+func NewRefunds(
+	db *gorm.DB, tasks delay.TaskRows, calls *Calls, publish publisher, notify notifier, log *slog.Logger, reg prometheus.Registerer,
+) *Refunds {
+	f := promauto.With(reg)
+	r := &Refunds{db: db, tasks: tasks, provider: calls, publish: publish, notify: notify, log: log,
+		states: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "payment_refunds_total",
+			Help: "Refunds that reached a state: owed, sent, confirmed, failed or settled_outside.",
+		}, []string{"state"}),
+		reasons: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "payment_refunds_owed_total",
+			Help: "Refunds owed for payments that did not pay their orders, by reason: late, duplicate or mismatch.",
+		}, []string{"reason"}),
+	}
+	// These series begin at 0 now, because increase() does not count the event with which a series begins.
+	for _, state := range []RefundState{Owed, Sent, Confirmed, Failed, SettledOutside} {
+		r.states.WithLabelValues(string(state))
+	}
+	for _, reason := range []Reason{Late, Duplicate, Mismatch} {
+		r.reasons.WithLabelValues(string(reason))
+	}
+	return r
+}
+
+// Rows describes the rows of [RefundKind].
+func (r *Refunds) Rows() reconcile.Rows {
+	return checkedRows(r.db, refundPendingSQL, refundLeftSQL, r.send)
+}
+
+// owed counts a refund that succeed.sql has stored, and publishes its task.
+func (r *Refunds) owed(ctx context.Context, id uuid.UUID, reason Reason, dueAt, serverTime time.Time) {
+	r.states.WithLabelValues(string(Owed)).Inc()
+	r.reasons.WithLabelValues(string(reason)).Inc()
+	r.publish.Publish(ctx, delay.At(id.String(), dueAt, serverTime))
+}
+
+// Retry sends a failed refund again, for an operator.
+func (r *Refunds) Retry(ctx context.Context, id uuid.UUID) error {
+	again, err := r.decide(ctx, Owed, refundRetrySQL, id, r.tasks.RowKind(RefundKind))
 	if err != nil {
 		return err
 	}
-	each(ctx, len(refunds), s.log, func(i int) {
-		logFailure(ctx, s.log, "refund", refunds[i].ID, s.sendRefund(ctx, refunds[i]))
-	})
+	r.publish.Publish(ctx, delay.At(id.String(), again.DueAt, again.ServerTime))
 	return nil
 }
 
-// maxMissing is the age from which a refund fails if the provider does not know its payment. With a shorter time, a wrong key
-// would have refunds fail before somebody can replace it; with a longer one, an operator would learn of it later.
-const maxMissing = time.Hour
-
-// sendRefund first asks the provider for the refunds of the payment, and sends one only if they return too little money.
-// So it also counts a refund whose answer was lost, and one that an operator made at the provider.
-func (s *Service) sendRefund(ctx context.Context, r takenRefund) error {
-	known, err := s.provider.Refunds(ctx, r.PaymentIntent)
-	if err != nil {
-		return s.unknownPayment(ctx, r, err)
-	}
-	next, missing := r.progress(known)
-	if missing > 0 {
-		sent, err := s.provider.Refund(ctx, Return{
-			Refund: r.ID.String(), Try: r.Try, Intent: r.PaymentIntent, AmountCents: missing, Key: fmt.Sprintf("%s-%d", r.ID, r.Try),
-		})
-		switch {
-		case isClass(err, Replayed), causeIs(err, LowBalance):
-			// The provider repeats this answer to the key. After a low balance it has executed nothing. After a stored error
-			// it may still execute the call, but it returns no more than was paid, and the refund is of the whole payment.
-			return s.moveRefund(ctx, r, refundStep{state: Owed, err: err.Error(), newKey: true})
-		case isClass(err, Refused):
-			if next, err = s.refused(ctx, r, missing, err); err != nil {
-				return err
-			}
-		case err != nil:
-			return s.unknownPayment(ctx, r, err)
-		default:
-			next, _ = r.progress(append([]ProviderRefund{sent}, known...))
-		}
-	}
-	return s.moveRefund(ctx, r, next)
-}
-
-// unknownPayment has an old refund fail if an error says that the provider does not know its payment. It returns other
-// errors. A key of another account gets such an error, too: with it, the process may not send the refund either.
-func (s *Service) unknownPayment(ctx context.Context, r takenRefund, err error) error {
-	if !isClass(err, Missing) {
-		return err
-	}
-	if blocked := s.provider.allowed(ctx, opRefund); blocked != nil {
-		return blocked
-	}
-	if r.State == Confirmed {
-		s.log.WarnContext(ctx, "the payment provider does not know the payment of a refund that it has confirmed; if the refund fails after all, only the books tell",
-			"refund", r.ID, "error", err)
-		return s.moveRefund(ctx, r, refundStep{state: Confirmed, err: r.Error})
-	}
-	if !r.Old { // this is an answer: the next check is later
-		return errors.Join(err, s.moveRefund(ctx, r, refundStep{state: r.State, err: r.Error}))
-	}
-	return s.moveRefund(ctx, r, refundStep{state: Failed, err: "the payment provider does not know the payment: " + err.Error()})
-}
-
-// refused returns the step of a refund that the provider refused for good: it failed, because a repeated call, with any
-// key, would be refused as well. But if another refund of the payment was made meanwhile, less is missing than was sent.
-func (s *Service) refused(ctx context.Context, r takenRefund, missing int64, refusal error) (refundStep, error) {
-	known, err := s.provider.Refunds(ctx, r.PaymentIntent)
-	if err != nil {
-		return refundStep{}, err
-	}
-	step, left := r.progress(known)
-	switch {
-	case left == 0:
-		return step, nil
-	case left < missing:
-		return refundStep{state: Owed, err: refusal.Error(), newKey: true}, nil
-	}
-	text := "refused"
-	if e, ok := errors.AsType[*ProviderError](refusal); ok && e.Cause != "" {
-		text += " (" + string(e.Cause) + ")"
-	}
-	return refundStep{state: Failed, err: text + ": " + refusal.Error()}, nil
-}
-
-// processing is the reason why most refunds wait. It tells an operator nothing.
-const processing = "processing"
-
-// progress compares a refund with the refunds of its payment at the provider. All of them count, because the refund is of
-// the whole payment: also those that an operator made there, and those that the shop made before its database was restored.
-// It returns the step that the refund takes if nothing more is sent, and the amount that must be sent. Nothing is sent for a
-// refund that the provider has confirmed or that failed, even if its money is missing: an operator decides about it.
-func (r takenRefund) progress(known []ProviderRefund) (step refundStep, missing int64) {
-	var active, confirmed int64
-	var id, waits, failure, failedByHand string // id: of the latest refund at the provider
-	for _, k := range known {
-		switch {
-		case k.State != Failed:
-			if id == "" {
-				id = k.ID
-			}
-			active += k.AmountCents
-			if k.State == Confirmed {
-				confirmed += k.AmountCents
-			} else if k.Reason != "" && k.Reason != processing {
-				waits = "the payment provider has not returned the money yet: " + k.Reason
-			}
-		case k.Refund != r.ID.String():
-			failedByHand = "a refund that was made at the payment provider failed: " + k.Reason
-		case k.Try == r.Try: // not an earlier one
-			failure = "the payment provider could not return the money: " + k.Reason
-		}
-	}
-	switch {
-	case confirmed >= r.AmountCents:
-		return refundStep{state: Confirmed, providerID: id}, 0
-	case r.State == Failed:
-		return refundStep{state: Failed, err: r.Error}, 0
-	case r.State == Confirmed:
-		return refundStep{state: Failed, err: cmp.Or(failure, failedByHand, "the payment provider has less of the refund than it confirmed")}, 0
-	case active >= r.AmountCents:
-		return refundStep{state: Sent, providerID: id, err: waits}, 0
-	case failure != "":
-		return refundStep{state: Failed, err: failure}, 0
-	default:
-		return refundStep{state: Sent, providerID: id}, r.AmountCents - active
-	}
-}
-
-// moveRefund stores a step of a refund, unless another session has moved the refund since it was taken.
-func (s *Service) moveRefund(ctx context.Context, r takenRefund, step refundStep) error {
-	changed, err := s.store.moveRefund(ctx, r, step)
+// SettleOutside records that an operator has settled a failed refund outside of the provider, for example by a
+// transfer. Nothing moves the refund after that.
+func (r *Refunds) SettleOutside(ctx context.Context, id uuid.UUID, actor, note string) error {
+	settled, err := r.decide(ctx, SettledOutside, refundOutsideSQL, id, note, actor)
 	if err != nil {
 		return err
 	}
-	if step.err != "" && step.err != r.Error {
-		s.log.ErrorContext(ctx, "a refund did not succeed", "refund", r.ID, "order_id", r.OrderID, "state", step.state, "error", step.err)
-	}
-	if changed {
-		s.metrics.refunds.WithLabelValues(string(step.state)).Inc()
-		s.notify.Notify(r.CustomerID.String(), r.OrderID.String())
-	}
+	r.log.WarnContext(ctx, "a failed refund was settled outside of the payment provider",
+		"refund", id, "order_id", settled.OrderID, "actor", actor, "note", note)
 	return nil
 }
 
-// RetryRefund sends a failed refund again, for an operator.
-func (s *Service) RetryRefund(ctx context.Context, id uuid.UUID) error {
-	again, err := s.store.retryRefund(ctx, id)
+// decision is the row that the statements of an operator's decisions about failed refunds return.
+type decision struct {
+	Found      bool
+	Moved      bool // false, and the fields below are zero: the refund had not failed
+	OrderID    uuid.UUID
+	CustomerID uuid.UUID
+	DueAt      time.Time // of a refund that is sent again
+	ServerTime time.Time
+}
+
+// decide moves a failed refund to a state by a statement, whose first argument is the id of the refund.
+func (r *Refunds) decide(ctx context.Context, state RefundState, statement string, id uuid.UUID, args ...any) (d decision, err error) {
+	_, err = postgres.Scan(ctx, r.db, &d, statement, append([]any{id}, args...)...)
 	switch {
 	case err != nil:
-		return err
-	case !again.Found:
-		return rest.NotFound.Errorf("There is no refund %s.", id)
-	case again.DueAt == nil:
-		return NotFailed.Errorf("The refund %s has not failed. It has ended in another way, or is sent without your help.", id)
+		return d, rest.OutcomeUnknown(fmt.Errorf("decide about refund %s: %w", id, err), "Look at the state of the refund.")
+	case !d.Found:
+		return d, rest.NotFound.Errorf("There is no refund %s.", id)
+	case !d.Moved:
+		return d, NotFailed.Errorf("The refund %s has not failed. It has ended in another way, or is sent without your help.", id)
 	}
-	s.metrics.refunds.WithLabelValues(string(Owed)).Inc()
-	s.notify.Notify(again.CustomerID.String(), again.OrderID.String())
-	s.publish.Refund.Publish(ctx, delay.At(id.String(), *again.DueAt, again.ServerTime))
-	return nil
+	r.states.WithLabelValues(string(state)).Inc()
+	r.notify.Notify(d.CustomerID.String(), d.OrderID.String())
+	return d, nil
 }

@@ -1,11 +1,11 @@
 -- Moves a refund to the state that the provider reported. Returns the refund if that changed its state.
 --
 -- $1 refund id · $2 state when it was taken · $3 try when it was taken
--- $4 new state · $5 id at the provider or NULL · $6 error or NULL · $7 whether the next try needs a new key
+-- $4 new state · $5 id at the provider or '' · $6 error or '' · $7 whether the next try needs a new key
 -- $8 next check when it was taken: a webhook that came later has moved it, and the refund must be checked again
 WITH moved AS (
     UPDATE refunds
-    SET state = $4::text, provider_id = coalesce($5::text, provider_id), error = $6::text,
+    SET state = $4::text, provider_id = coalesce(nullif($5::text, ''), provider_id), error = nullif($6::text, ''),
         try = try + CASE WHEN $7::boolean THEN 1 ELSE 0 END,
         ended_at = CASE WHEN $4::text IN ('confirmed', 'failed') THEN CASE state WHEN $4::text THEN ended_at ELSE clock.at END END,
         next_check = CASE

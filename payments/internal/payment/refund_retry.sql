@@ -13,7 +13,7 @@ owed AS (
     SELECT $2::text, id::text, next_check FROM retried WHERE $2::text <> ''
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
-SELECT EXISTS (SELECT FROM refunds WHERE id = $1::uuid) AS found, coalesce(a.order_id, a.removed_order) AS order_id, o.customer_id, r.next_check AS due_at,
-       clock_timestamp() AS server_time
+SELECT EXISTS (SELECT FROM refunds WHERE id = $1::uuid) AS found, r.id IS NOT NULL AS moved,
+       coalesce(a.order_id, a.removed_order) AS order_id, o.customer_id, r.next_check AS due_at, clock_timestamp() AS server_time
 FROM (VALUES (true)) AS always LEFT JOIN retried r ON true
 LEFT JOIN payment_attempts a ON a.id = r.attempt_id LEFT JOIN orders o ON o.id = a.order_id

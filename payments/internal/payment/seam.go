@@ -88,6 +88,19 @@ type ProviderRefund struct {
 	Reason      string      // why it failed, or why it waits
 }
 
+// RefundState is the state of a refund.
+type RefundState string
+
+// The states of a refund. A confirmed one may still fail. A failed one is confirmed if the provider returns the money after
+// all. Otherwise only an operator moves it.
+const (
+	Owed           RefundState = "owed"            // not known to the provider
+	Sent           RefundState = "sent"            // the provider has it, and has not confirmed it yet
+	Confirmed      RefundState = "confirmed"       // the provider has returned the money
+	Failed         RefundState = "failed"          // the provider could not return the money: an operator must act
+	SettledOutside RefundState = "settled_outside" // final: an operator has settled a failed one in another way
+)
+
 // MovementKind is the kind of a row of the provider's books.
 type MovementKind string
 

@@ -50,6 +50,7 @@ type notifier interface {
 type Service struct {
 	store    *Store
 	provider *Calls
+	refunds  *Refunds
 	publish  Publishers
 	notify   notifier
 	cfg      Config
@@ -61,7 +62,10 @@ type Service struct {
 func NewService(
 	s *Store, calls *Calls, publish Publishers, notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) *Service {
-	return &Service{store: s, provider: calls, publish: publish, notify: notify, cfg: cfg, log: log, metrics: newMetrics(reg)}
+	return &Service{
+		store: s, provider: calls, publish: publish, notify: notify, cfg: cfg, log: log, metrics: newMetrics(reg),
+		refunds: NewRefunds(s.db, s.TaskRows, calls, publish.Refund, notify, log, reg),
+	}
 }
 
 // Open returns the live attempt of one of a customer's orders, with the URL of its checkout. It opens an attempt if the

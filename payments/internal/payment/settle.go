@@ -17,7 +17,7 @@ func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor reconcil
 	if err != nil {
 		return err
 	}
-	each(ctx, len(attempts), s.log, func(i int) {
+	each(ctx, s.log, len(attempts), func(i int) {
 		a := attempts[i]
 		step, err := s.settleOne(ctx, a, a.class(), actor)
 		if err == nil && step == Wait {
@@ -130,11 +130,9 @@ func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid Session, actor
 		s.metrics.paid.Inc()
 		s.log.InfoContext(ctx, "order paid at the payment provider", "attempt", id, "order_id", done.OrderID)
 	} else {
-		s.metrics.refunds.WithLabelValues(string(Owed)).Inc()
-		s.metrics.owed.WithLabelValues(string(done.RefundReason)).Inc()
 		s.log.WarnContext(ctx, "a payment did not pay its order and is refunded",
 			"attempt", id, "order_id", done.OrderID, "refund", refund, "reason", done.RefundReason)
-		s.publish.Refund.Publish(ctx, delay.At(refund.String(), done.RefundDueAt, done.ServerTime))
+		s.refunds.owed(ctx, refund, done.RefundReason, done.RefundDueAt, done.ServerTime)
 	}
 	s.announce(ctx, done)
 	return nil

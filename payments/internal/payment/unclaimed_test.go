@@ -62,7 +62,7 @@ func (s *booksShop) listed(t *testing.T) (list booksAnswer) {
 func (s *booksShop) do(t *testing.T, method, path, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := parttest.NewRouter(slog.New(slog.DiscardHandler))
-	s.books.OpsRoutes(r.Group("/ops/api"))
+	payment.OpsRoutesOf(r.Group("/ops/api"), s.Service, s.books)
 	req := httptest.NewRequestWithContext(t.Context(), method, "/ops/api"+path, strings.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
 	recorder := httptest.NewRecorder()

@@ -205,7 +205,7 @@ func TestEventsHaveBooksRead(t *testing.T) {
 	s.read(t)
 	due := func() bool {
 		t.Helper()
-		due, err := payment.ClaimBooks(t.Context(), s.store)
+		due, err := payment.ClaimBooks(t.Context(), s.reconciliation(s.provider, config.Deployment, prometheus.NewRegistry()))
 		testenv.Must(t, err)
 		return due
 	}
