@@ -80,9 +80,7 @@ func (r *Refunds) sendOne(ctx context.Context, t takenRefund) error {
 		// it may still execute the call, but it returns no more than was paid, and the refund is of the whole payment.
 		next = refundStep{state: Owed, err: err.Error(), newKey: true}
 	case isClass(err, Refused):
-		if next, err = r.refused(ctx, t, missing, err); err != nil {
-			return err
-		}
+		next = refused(err)
 	case err != nil:
 		return r.unknownPayment(ctx, t, err)
 	default:
@@ -111,26 +109,14 @@ func (r *Refunds) unknownPayment(ctx context.Context, t takenRefund, err error) 
 	return r.move(ctx, t, refundStep{state: Failed, err: "the payment provider does not know the payment: " + err.Error()})
 }
 
-// refused returns the step of a refund that the provider refused for good: it failed, because a repeated call, with
-// any key, would be refused as well. But if another refund of the payment was made meanwhile, less is missing than
-// was sent.
-func (r *Refunds) refused(ctx context.Context, t takenRefund, missing int64, refusal error) (refundStep, error) {
-	known, err := r.provider.Refunds(ctx, t.PaymentIntent)
-	if err != nil {
-		return refundStep{}, err
-	}
-	step, left := t.progress(known)
-	switch {
-	case left == 0:
-		return step, nil
-	case left < missing:
-		return refundStep{state: Owed, err: refusal.Error(), newKey: true}, nil
-	}
+// refused returns the step of a refund that the provider refused for good: it failed, because a repeated call, with any
+// key, would be refused as well. If an operator returned the money meanwhile, the next event about it confirms the refund.
+func refused(err error) refundStep {
 	text := "refused"
-	if e, ok := errors.AsType[*ProviderError](refusal); ok && e.Cause != "" {
+	if e, ok := errors.AsType[*ProviderError](err); ok && e.Cause != "" {
 		text += " (" + string(e.Cause) + ")"
 	}
-	return refundStep{state: Failed, err: text + ": " + refusal.Error()}, nil
+	return refundStep{state: Failed, err: text + ": " + err.Error()}
 }
 
 // processing is the reason why most refunds wait. It tells an operator nothing.
