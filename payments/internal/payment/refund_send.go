@@ -98,11 +98,6 @@ func (r *Refunds) unknownPayment(ctx context.Context, t takenRefund, err error) 
 	if blocked := r.provider.allowed(ctx, opRefund); blocked != nil {
 		return blocked
 	}
-	if t.State == Confirmed {
-		r.log.WarnContext(ctx, "the payment provider does not know the payment of a refund that it has confirmed; "+
-			"if the refund fails after all, only the books tell", "refund", t.ID, "error", err)
-		return r.move(ctx, t, refundStep{state: Confirmed, err: t.Error})
-	}
 	if !t.Old { // this is an answer: the next check is later
 		return errors.Join(err, r.move(ctx, t, refundStep{state: t.State, err: t.Error}))
 	}
