@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
@@ -50,18 +48,11 @@ type Reconciliation struct {
 	provider BooksProvider
 	cfg      BooksConfig
 	log      *slog.Logger
-	foreign  prometheus.Counter
 }
 
-// NewReconciliation returns the reconciliation with a provider's books. It registers its metrics with reg.
-func NewReconciliation(
-	db *gorm.DB, tasks delay.TaskRows, p BooksProvider, cfg BooksConfig, log *slog.Logger, reg prometheus.Registerer,
-) *Reconciliation {
-	return &Reconciliation{db: db, tasks: tasks, provider: p, cfg: cfg, log: log,
-		foreign: promauto.With(reg).NewCounter(prometheus.CounterOpts{
-			Name: "payment_foreign_charges_total",
-			Help: "Payments in the provider's books that another application or deployment has taken.",
-		})}
+// NewReconciliation returns the reconciliation with a provider's books.
+func NewReconciliation(db *gorm.DB, tasks delay.TaskRows, p BooksProvider, cfg BooksConfig, log *slog.Logger) *Reconciliation {
+	return &Reconciliation{db: db, tasks: tasks, provider: p, cfg: cfg, log: log}
 }
 
 // RunHourly makes a report every hour until ctx ends. An error is logged, and the report is tried again.
@@ -82,25 +73,28 @@ func (r *Reconciliation) RunHourly(ctx context.Context) error {
 // Run reads the books from the stored position, or again from an earlier time if from is one, has what they know
 // better settled, and makes a report.
 func (r *Reconciliation) Run(ctx context.Context, from time.Time) (*Report, error) {
-	position, err := r.position(ctx)
-	if err != nil {
+	var books struct{ Position time.Time }
+	if _, err := r.scan(ctx, &books, `SELECT position FROM payment_books`); err != nil {
 		return nil, err
 	}
+	position := books.Position
 	if !from.IsZero() && from.Before(position) { // from a later time, movements would be left out for ever
 		position = from
 	}
 	report := &Report{Currencies: []CurrencyReport{}}
 	for more := true; more; {
-		var foreign int64
-		if foreign, position, more, err = r.readChunk(ctx, position); err != nil {
+		foreign, to, again, err := r.readChunk(ctx, position)
+		if err != nil {
 			return nil, err
 		}
 		report.Foreign += foreign
+		position, more = to, again
 	}
-	r.foreign.Add(float64(report.Foreign))
-	if report.ExpiredSessions, report.LostSessions, err = r.expireLost(ctx); err != nil {
+	expired, lost, err := r.expireLost(ctx)
+	if err != nil {
 		return nil, err
 	}
+	report.ExpiredSessions, report.LostSessions = expired, lost
 	if err := r.complete(ctx, report); err != nil {
 		return nil, err
 	}

@@ -13,10 +13,10 @@ import (
 )
 
 // books returns the reconciliation with the provider's books of a process.
-func (o ProviderOptions) books(p *app.Process, s *Store, calls *Calls, reg prometheus.Registerer) *Reconciliation {
+func (o ProviderOptions) books(p *app.Process, s *Store, calls *Calls) *Reconciliation {
 	return NewReconciliation(p.DB, s.TaskRows, calls, BooksConfig{
 		Deployment: o.Deployment, Mode: modeOf(o.StripeKey), AttemptKind: SettleKind,
-	}, p.Log, reg)
+	}, p.Log)
 }
 
 // ReadBooks reads the provider's books once, as [Reconciliation.Run] does, and prints the report. It returns an error
@@ -28,7 +28,7 @@ func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time
 	store := NewStore(p.DB)
 	owner := newGuard(p.DB, accountOf(provider), o.Deployment, modeOf(o.StripeKey), p.Log, unseen)
 	calls := NewCalls(provider, CallsConfig{Limits: o.limits(), MayWrite: owner.mayWrite}, p.Log, unseen)
-	r, err := o.books(p, store, calls, unseen).Run(ctx, from)
+	r, err := o.books(p, store, calls).Run(ctx, from)
 	if err != nil {
 		return err
 	}

@@ -27,12 +27,6 @@ var (
 	booksListSQL string
 )
 
-// initBooksSQL stores the first position: a day before the first attempt. It reads the attempts only if there is no
-// position.
-const initBooksSQL = `INSERT INTO payment_books (position, next_run)
-	SELECT coalesce(min(opened_at), now()) - interval '1 day', now() FROM payment_attempts WHERE NOT EXISTS (SELECT FROM payment_books)
-	ON CONFLICT DO NOTHING`
-
 // scan runs a statement, scans its rows into dst, and reports whether there are any.
 func (r *Reconciliation) scan(ctx context.Context, dst any, statement string, args ...any) (found bool, err error) {
 	found, err = postgres.Scan(ctx, r.db, dst, statement, args...)
@@ -45,24 +39,11 @@ func (r *Reconciliation) scan(ctx context.Context, dst any, statement string, ar
 // claim reports whether a report is due, at its time or because of an event, and if so, makes it due again in ten
 // minutes. This only saves calls.
 func (r *Reconciliation) claim(ctx context.Context) (due bool, err error) {
-	if _, err := r.position(ctx); err != nil {
-		return false, err
-	}
 	var row struct{ Position time.Time }
 	return r.scan(ctx, &row, `
 		WITH told AS (UPDATE provider_events SET books_from = NULL WHERE books_from <= now() RETURNING id)
 		UPDATE payment_books SET next_run = now() + interval '10 min'
 		WHERE next_run <= now() OR EXISTS (SELECT FROM told) RETURNING position`)
-}
-
-// position returns the time before which all movements are read. The first call stores the first position.
-func (r *Reconciliation) position(ctx context.Context) (time.Time, error) {
-	if err := r.db.WithContext(ctx).Exec(initBooksSQL).Error; err != nil {
-		return time.Time{}, fmt.Errorf("payment books: %w", err)
-	}
-	var row struct{ Position time.Time }
-	_, err := r.scan(ctx, &row, `SELECT position FROM payment_books`)
-	return row.Position, err
 }
 
 // locked runs do in a transaction that holds the lock of the books, so that no movement is stored while a report is

@@ -36,7 +36,7 @@ func newBooksShop(t *testing.T) *booksShop {
 func (s *shop) reconciliation(p payment.Provider, deployment string, reg prometheus.Registerer) *payment.Reconciliation {
 	log := slog.New(slog.DiscardHandler)
 	cfg := payment.BooksConfig{Deployment: deployment, Mode: "test", AttemptKind: payment.SettleKind}
-	return payment.NewReconciliation(s.gorm, s.store.TaskRows, payment.NewCalls(p, payment.CallsConfig{}, log, reg), cfg, log, reg)
+	return payment.NewReconciliation(s.gorm, s.store.TaskRows, payment.NewCalls(p, payment.CallsConfig{}, log, reg), cfg, log)
 }
 
 // read makes a report, two minutes later by the provider's clock, so that all movements until now are read.

@@ -30,7 +30,6 @@ var (
 	InvariantsSQL    = invariantsSQL
 	OrderOfSQL       = orderOfSQL
 	BooksSettleSQL   = booksSettleSQL
-	InitBooksSQL     = initBooksSQL
 )
 
 // Attempts returns the table of [SettleKind].

@@ -76,7 +76,7 @@ func Add(
 		); err != nil {
 			return err
 		}
-		books := o.books(p, store, calls, p.Metrics)
+		books := o.books(p, store, calls)
 		p.Metrics.MustRegister(NewCollector(store), books.Collector())
 		p.Add(app.Part{
 			Contract: [][]byte{contract},
