@@ -51,8 +51,8 @@ type demoProvider struct {
 	log *slog.Logger
 }
 
-// openDemoProvider opens the simulator on a free port, with a database of its own in the shop's PostgreSQL, and returns the
-// payments of the demo, which use it. The simulator runs within the process of the demo.
+// openDemoProvider opens the simulator on a free port, with a database of its own in the shop's PostgreSQL, and returns
+// the payments of the demo, which use it. The simulator runs within the process of the demo.
 func openDemoProvider(ctx context.Context, run shop.DemoRun) (n shop.DemoNeighbour, err error) {
 	database, err := url.Parse(run.DatabaseURL)
 	if err != nil {
@@ -80,11 +80,14 @@ func openDemoProvider(ctx context.Context, run shop.DemoRun) (n shop.DemoNeighbo
 	n.Neighbour = payments(o)
 	addPayments := n.Add
 	n.Add = func(ctx context.Context, process *app.Process, h *order.Hooks) (func(*shop.Shop) error, error) {
-		process.Add(app.Part{Contract: [][]byte{demoContract}, Routes: p.routes, Components: []app.Component{{Run: p.run}}})
+		process.Add(app.Part{
+			Contract: [][]byte{demoContract}, Routes: p.routes, Components: []app.Component{{Run: p.run}},
+		})
 		return addPayments(ctx, process, h)
 	}
 	n.More = p.faults()
-	n.Welcome = fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; its ledger is at /sim/ledger)\n", o.StripeURL)
+	n.Welcome = fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; its ledger is at /sim/ledger)\n",
+		o.StripeURL)
 	n.Close = func() {
 		p.Close()
 		p.ln.Close()
@@ -143,7 +146,8 @@ func sumLedger(ledger []stripesim.Payment) []providerMoney {
 func (p *demoProvider) faults() demo.More {
 	faults := map[string]demo.Fault{}
 	for fault, api := range map[string]string{
-		"provider-up": "up", "provider-down": "down", "provider-hung": "hung", "provider-loses-answers": "loses_answers",
+		"provider-up": "up", "provider-down": "down", "provider-hung": "hung",
+		"provider-loses-answers": "loses_answers",
 	} {
 		faults[fault] = p.setKnob(func(k *stripesim.Knobs) { k.API = api })
 	}

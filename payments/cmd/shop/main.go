@@ -1,5 +1,5 @@
-// Command shop is the shop with payments: its customers pay at the payment provider Stripe. It takes orders that must be
-// paid by a deadline, cancels an order that is not paid in time, and releases its stock.
+// Command shop is the shop with payments: its customers pay at the payment provider Stripe. It takes orders that must
+// be paid by a deadline, cancels an order that is not paid in time, and releases its stock.
 //
 // The shop itself is in the module example.com/shop, and this module adds payments to it: see the function payments.
 package main
@@ -67,12 +67,18 @@ type providerOptions struct {
 	Payment payment.ProviderOptions `embed:""`
 }
 
-// payments checks the options of a command, and returns the payments of the process that the command opens.
-func (o *providerOptions) payments(tool *app.Tool) (shop.Neighbour, error) {
-	if err := app.JoinErrors(tool.Check(), o.Payment.Check()); err != nil {
-		return shop.Neighbour{}, app.Usage(err)
+// command is a command of the shop that runs once.
+type command interface {
+	Check() error
+	Run(ctx context.Context, program app.Program, n shop.Neighbour) error
+}
+
+// run checks the options of a command, and runs it on a process that has payments.
+func (o *providerOptions) run(ctx context.Context, program app.Program, c command) error {
+	if err := app.JoinErrors(c.Check(), o.Payment.Check()); err != nil {
+		return app.Usage(err)
 	}
-	return payments(payment.Options{ProviderOptions: o.Payment}), nil
+	return c.Run(ctx, program, payments(payment.Options{ProviderOptions: o.Payment}))
 }
 
 // reconcileCommand is `shop reconcile`.
@@ -82,11 +88,7 @@ type reconcileCommand struct {
 }
 
 func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
-	n, err := c.payments(&c.Tool)
-	if err != nil {
-		return err
-	}
-	return c.Sweep.Run(ctx, program, n)
+	return c.run(ctx, program, &c.Sweep)
 }
 
 // doctorCommand is `shop doctor`.
@@ -96,11 +98,7 @@ type doctorCommand struct {
 }
 
 func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
-	n, err := c.payments(&c.Tool)
-	if err != nil {
-		return err
-	}
-	return c.Doctor.Run(ctx, program, n)
+	return c.run(ctx, program, &c.Doctor)
 }
 
 // whereCommand is `shop where`.
@@ -110,9 +108,5 @@ type whereCommand struct {
 }
 
 func (c *whereCommand) Run(ctx context.Context, program app.Program) error {
-	n, err := c.payments(&c.Tool)
-	if err != nil {
-		return err
-	}
-	return c.Where.Run(ctx, program, n)
+	return c.run(ctx, program, &c.Where)
 }

@@ -40,15 +40,14 @@ type paymentsReconcileCommand struct {
 }
 
 func (c *paymentsReconcileCommand) Run(ctx context.Context, program app.Program) error {
+	var missing error
 	if c.Payment.StripeKey == "" {
-		return app.Usage(app.JoinErrors(fmt.Errorf("there is no payment provider: set %s", app.OptionName("stripe-key")),
-			c.Check(), c.Payment.Check()))
+		missing = fmt.Errorf("there is no payment provider: set %s", app.OptionName("stripe-key"))
 	}
-	n, err := c.payments(&c.Tool)
-	if err != nil {
-		return err
+	if err := app.JoinErrors(missing, c.Check(), c.Payment.Check()); err != nil {
+		return app.Usage(err)
 	}
-	p, err := c.Open(ctx, program, shop.OpenTool(n))
+	p, err := c.Open(ctx, program, shop.OpenTool(payments(payment.Options{ProviderOptions: c.Payment})))
 	if err != nil {
 		return err
 	}

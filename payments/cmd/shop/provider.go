@@ -31,7 +31,8 @@ type providerCommand struct {
 func (c *providerCommand) check() error {
 	return app.JoinErrors(
 		app.RequireOptions(map[string]string{
-			"http-addr": c.HTTPAddr, "database-url": c.DatabaseURL, "stripe-key": c.StripeKey, "stripe-webhook-secret": c.StripeWebhookSecret,
+			"http-addr": c.HTTPAddr, "database-url": c.DatabaseURL,
+			"stripe-key": c.StripeKey, "stripe-webhook-secret": c.StripeWebhookSecret,
 		}),
 		c.Database.Check(), c.Log.Check(), payment.CheckURL("public-url", c.PublicURL),
 		payment.CheckURL("webhook-url", c.WebhookURL),
@@ -50,14 +51,16 @@ func (c *providerCommand) Run(ctx context.Context, program app.Program) error {
 	}
 	defer ln.Close()
 	sim, err := stripesim.Open(ctx, stripesim.Config{
-		DatabaseURL: c.DatabaseURL, DatabaseConns: c.DatabaseConns, Key: c.StripeKey, WebhookSecret: c.StripeWebhookSecret,
-		WebhookURL: c.WebhookURL, PublicURL: cmp.Or(c.PublicURL, "http://"+reachable(ln.Addr())), Log: log,
+		DatabaseURL: c.DatabaseURL, DatabaseConns: c.DatabaseConns,
+		Key: c.StripeKey, WebhookSecret: c.StripeWebhookSecret, WebhookURL: c.WebhookURL,
+		PublicURL: cmp.Or(c.PublicURL, "http://"+reachable(ln.Addr())), Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	defer sim.Close()
-	log.Info("serving", "component", "payment provider (simulated)", "addr", ln.Addr().String(), "version", program.Version)
+	log.Info("serving", "component", "payment provider (simulated)",
+		"addr", ln.Addr().String(), "version", program.Version)
 	defer log.Info("stopped")
 	components, ctx := errgroup.WithContext(ctx)
 	components.Go(func() error { return sim.Run(ctx) })

@@ -26,7 +26,7 @@ func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time
 	defer provider.Close()
 	unseen := prometheus.NewRegistry() // nobody scrapes a command
 	store := NewStore(p.DB)
-	owner := newGuard(p.DB, accountOf(provider), o.Deployment, modeOf(o.StripeKey), p.Log, unseen)
+	owner := newGuard(p.DB, provider, o.Deployment, modeOf(o.StripeKey), p.Log, unseen)
 	calls := NewCalls(provider, CallsConfig{Limits: o.limits(), MayWrite: owner.mayWrite}, p.Log, unseen)
 	r, err := o.books(p, store, calls).Run(ctx, from)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -15,21 +16,13 @@ import (
 
 // The operations of a provider, as logs, errors and metrics name them.
 const (
-	opCreate   = "create"
-	opRetrieve = "retrieve"
-	opExpire   = "expire"
-	opRefunds  = "list_refunds"
-	opRefund   = "refund"
-)
-
-// The operations that tell who the key belongs to.
-const (
+	opCreate    = "create"
+	opRetrieve  = "retrieve"
+	opExpire    = "expire"
+	opRefunds   = "list_refunds"
+	opRefund    = "refund"
 	opAccount   = "account"
 	opEndpoints = "list_endpoints"
-)
-
-// The operations that read the books.
-const (
 	opMovements = "list_movements"
 	opSessions  = "list_sessions"
 )
@@ -52,21 +45,16 @@ const (
 var classes = []Class{ClassCreate, ClassConfirm, ClassExpire, ClassRefund, ClassPoll}
 
 const (
-	// callTimeout is the time limit for a call. With a longer one, two calls, one after the other, would not fit into the
-	// time that a handler has for a batch of tasks. With a shorter one, a slow answer would be lost.
+	// callTimeout is the time for a call: two fit into the 8 s that a handler has for a batch of tasks.
 	callTimeout = 3 * time.Second
-	// breakerFailures is the number of calls of a class in a row without an answer after which its breaker opens: calls
-	// then fail at once. With a smaller number, the loss of some answers would stop payments; with a larger one, more calls
-	// would wait in vain.
+	// breakerFailures is the number of calls in a row without an answer after which the breaker of their class opens.
 	breakerFailures = 5
-	// breakerOpen is the time for which a breaker stays open. With a time longer than that between two checks of a closing
-	// attempt, a check could fail although the provider answers again. With a shorter one, more calls would wait in vain.
+	// breakerOpen is the time for which a breaker stays open: less than between two checks of a closing attempt.
 	breakerOpen = time.Second
 )
 
 // Calls makes the calls to a provider. It adds to each the limits of calls a second, a time limit, the breaker of its
-// class, metrics and the log of an outage.
-// All its errors are [*ProviderError]. It is safe for concurrent use.
+// class, metrics and the log of an outage. All its errors are [*ProviderError]. It is safe for concurrent use.
 type Calls struct {
 	provider Provider
 	limiter  *limiter
@@ -82,8 +70,8 @@ type Calls struct {
 type CallsConfig struct {
 	Limits Limits
 
-	// MayWrite is called before each call that writes: create, expire and refund. If it returns an error, the call is not
-	// made, and returns this error. nil: each may be made.
+	// MayWrite is called before each call that writes: create, expire and refund. If it returns an error, the call is
+	// not made, and returns this error. nil: each may be made.
 	MayWrite func(ctx context.Context, operation string) error
 
 	// Trace begins a span of a call, and returns the function that ends it. Calls that tell who the key belongs to have
@@ -123,12 +111,7 @@ func NewCalls(p Provider, cfg CallsConfig, log *slog.Logger, reg prometheus.Regi
 // isClass reports whether an error has one of the classes.
 func isClass(err error, want ...ErrorClass) bool {
 	got, ok := classOf(err)
-	for _, class := range want {
-		if ok && got == class {
-			return true
-		}
-	}
-	return false
+	return ok && slices.Contains(want, got)
 }
 
 // allowed returns the guard's error for a call that writes.
@@ -160,22 +143,30 @@ func (c *Calls) Create(ctx context.Context, checkout Checkout) (Session, error) 
 
 // Retrieve is [Checkouts.Retrieve].
 func (c *Calls) Retrieve(ctx context.Context, class Class, session string) (Session, error) {
-	return call(ctx, c, class, opRetrieve, func(ctx context.Context) (Session, error) { return c.provider.Retrieve(ctx, session) })
+	return call(ctx, c, class, opRetrieve, func(ctx context.Context) (Session, error) {
+		return c.provider.Retrieve(ctx, session)
+	})
 }
 
 // Expire is [Checkouts.Expire].
 func (c *Calls) Expire(ctx context.Context, session string) (Session, error) {
-	return call(ctx, c, ClassExpire, opExpire, func(ctx context.Context) (Session, error) { return c.provider.Expire(ctx, session) })
+	return call(ctx, c, ClassExpire, opExpire, func(ctx context.Context) (Session, error) {
+		return c.provider.Expire(ctx, session)
+	})
 }
 
 // Refunds is [Returns.Refunds].
 func (c *Calls) Refunds(ctx context.Context, intent string) ([]ProviderRefund, error) {
-	return call(ctx, c, ClassRefund, opRefunds, func(ctx context.Context) ([]ProviderRefund, error) { return c.provider.Refunds(ctx, intent) })
+	return call(ctx, c, ClassRefund, opRefunds, func(ctx context.Context) ([]ProviderRefund, error) {
+		return c.provider.Refunds(ctx, intent)
+	})
 }
 
 // Refund is [Returns.Refund].
 func (c *Calls) Refund(ctx context.Context, r Return) (ProviderRefund, error) {
-	return call(ctx, c, ClassRefund, opRefund, func(ctx context.Context) (ProviderRefund, error) { return c.provider.Refund(ctx, r) })
+	return call(ctx, c, ClassRefund, opRefund, func(ctx context.Context) (ProviderRefund, error) {
+		return c.provider.Refund(ctx, r)
+	})
 }
 
 // Movements is [Books.Movements].
@@ -192,23 +183,13 @@ func (c *Calls) OpenSessions(ctx context.Context, since time.Time, after string)
 	})
 }
 
-// identify makes a call that tells who the key belongs to. A process makes few of them, and a key that may not make them
-// is no outage: so they need no breaker, and tell the log nothing.
+// identify makes a call that tells who the key belongs to. A process makes few of them, and a key that may not make
+// them is no outage: so they need no breaker, and tell the log nothing.
 func identify[T any](ctx context.Context, operation string, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	answer, err := do(ctx)
 	return answer, providerError(operation, err)
-}
-
-// Account is [Identity.Account].
-func (c *Calls) Account(ctx context.Context) (string, error) {
-	return accountOf(c.provider)(ctx)
-}
-
-// accountOf returns a function that asks a provider for the account of the key.
-func accountOf(p Identity) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) { return identify(ctx, opAccount, p.Account) }
 }
 
 // Endpoints is [Identity.Endpoints].
@@ -217,7 +198,9 @@ func (c *Calls) Endpoints(ctx context.Context) ([]Endpoint, error) {
 }
 
 // call makes one call, as soon as the limits allow it.
-func call[T any](ctx context.Context, c *Calls, class Class, operation string, do func(context.Context) (T, error)) (answer T, err error) {
+func call[T any](
+	ctx context.Context, c *Calls, class Class, operation string, do func(context.Context) (T, error),
+) (answer T, err error) {
 	if operation == opCreate || operation == opExpire || operation == opRefund {
 		if err := c.allowed(ctx, operation); err != nil {
 			return answer, err
@@ -237,7 +220,7 @@ func call[T any](ctx context.Context, c *Calls, class Class, operation string, d
 		defer func() { end(err) }()
 		answer, err = do(limited)
 		err = providerError(operation, err)
-		if isClass(err, NoAnswer) && ctx.Err() != nil { // the caller has ended the call: this tells nothing about the provider
+		if isClass(err, NoAnswer) && ctx.Err() != nil { // the caller has ended the call: the provider may be well
 			err = &ProviderError{Class: Busy, Operation: operation, Err: err}
 		}
 		c.metrics.called(operation, err, time.Since(began))
@@ -269,7 +252,8 @@ func (c *Calls) logChange(ctx context.Context, operation string, err error) {
 		return
 	}
 	if failing {
-		c.log.WarnContext(ctx, "the payment provider cannot be used; payments wait for it", "call", operation, "error", err)
+		c.log.WarnContext(ctx, "the payment provider cannot be used; payments wait for it",
+			"call", operation, "error", err)
 	} else {
 		c.log.InfoContext(ctx, "the payment provider can be used again", "call", operation)
 	}

@@ -56,7 +56,7 @@ const (
 // refunds either while an incident is open.
 type guard struct {
 	db      *gorm.DB
-	account func(context.Context) (string, error)
+	account func(context.Context) (string, error) // asks the provider for the account of the key
 	log     *slog.Logger
 	blocked prometheus.Gauge
 
@@ -68,13 +68,11 @@ type guard struct {
 	refunds  string     // why refunds were not sent at the last try; "": they were
 }
 
-// newGuard returns a guard of the calls of a process. account asks the provider for the account of the key.
-func newGuard(
-	db *gorm.DB, account func(context.Context) (string, error), name, mode string,
-	log *slog.Logger, reg prometheus.Registerer,
-) *guard {
+// newGuard returns a guard of the calls of a process with a name and a mode.
+func newGuard(db *gorm.DB, p Identity, name, mode string, log *slog.Logger, reg prometheus.Registerer) *guard {
 	return &guard{
-		db: db, account: account, own: deployment{Deployment: name, Mode: mode}, log: log,
+		db: db, own: deployment{Deployment: name, Mode: mode}, log: log,
+		account: func(ctx context.Context) (string, error) { return identify(ctx, opAccount, p.Account) },
 		blocked: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
 			Name: "payment_writes_blocked",
 			Help: "1 if this process makes no call to the payment provider that writes, because the database belongs to another deployment, mode or account.",
@@ -124,8 +122,8 @@ func (g *guard) verify(ctx context.Context) error {
 	return g.err
 }
 
-// logRefunds logs that refunds are not sent any more, or why, or that they are sent again. It logs nothing if this is so
-// since the last try.
+// logRefunds logs that refunds are not sent any more, or why, or that they are sent again. It logs nothing if this is
+// so since the last try.
 func (g *guard) logRefunds(ctx context.Context, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

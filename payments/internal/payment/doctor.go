@@ -14,8 +14,9 @@ func checks(calls *Calls, owner *guard, books *Reconciliation) []app.Check {
 	return []app.Check{
 		{
 			Subject: "provider",
-			Good:    "the key works, and the database has the payments of " + owner.own.Deployment + ", mode " + owner.own.Mode,
-			Run:     func(ctx context.Context) error { return checkOwner(ctx, calls, owner) },
+			Good: "the key works, and the database has the payments of " + owner.own.Deployment +
+				", mode " + owner.own.Mode,
+			Run: func(ctx context.Context) error { return checkOwner(ctx, calls, owner) },
 		},
 		{
 			Subject: "webhooks", Good: "an endpoint at the provider is enabled, and has all events",
@@ -36,10 +37,11 @@ func checkOwner(ctx context.Context, calls *Calls, owner *guard) error {
 	if _, err := calls.Retrieve(ctx, ClassConfirm, nothing); err != nil && !isClass(err, Missing, Refused) {
 		return fmt.Errorf("the provider cannot be used: %w", err)
 	}
-	account, err := calls.Account(ctx)
+	account, err := owner.account(ctx)
 	switch {
 	case isClass(err, Denied):
-		return fmt.Errorf("the key works, but the account is %w, because the key may not read it: %w", app.ErrUnchecked, err)
+		return fmt.Errorf("the key works, but the account is %w, because the key may not read it: %w",
+			app.ErrUnchecked, err)
 	case err != nil:
 		return fmt.Errorf("the provider does not tell the account: %w", err)
 	}
@@ -55,8 +57,8 @@ func checkOwner(ctx context.Context, calls *Calls, owner *guard) error {
 // webhookPath is where the shop receives webhooks.
 const webhookPath = "/webhooks/stripe"
 
-// checkEndpoints checks that the provider sends all events to an endpoint that could be this shop's: doctor does not know
-// the shop's own URL.
+// checkEndpoints checks that the provider sends all events to an endpoint that could be this shop's: doctor does not
+// know the shop's own URL.
 func checkEndpoints(ctx context.Context, calls *Calls) error {
 	endpoints, err := calls.Endpoints(ctx)
 	switch {

@@ -69,13 +69,13 @@ var WantedEvents = wantedEvents
 // NewGuardedCalls returns calls that are guarded as those of a process with a name and a key.
 func NewGuardedCalls(s *Store, p Provider, name, key string, log *slog.Logger, reg prometheus.Registerer) *Calls {
 	return NewCalls(p, CallsConfig{
-		MayWrite: newGuard(s.db, accountOf(p), name, modeOf(key), log, reg).mayWrite,
+		MayWrite: newGuard(s.db, p, name, modeOf(key), log, reg).mayWrite,
 	}, log, reg)
 }
 
 // StartGuard returns an error if a process with a name and a key must not start.
 func StartGuard(ctx context.Context, s *Store, name, key string) error {
-	return newGuard(s.db, nil, name, modeOf(key), slog.New(slog.DiscardHandler), prometheus.NewRegistry()).start(ctx)
+	return newGuard(s.db, Identity(nil), name, modeOf(key), slog.New(slog.DiscardHandler), prometheus.NewRegistry()).start(ctx)
 }
 
 // IsBlocked reports whether a call was not made because the process may not write.

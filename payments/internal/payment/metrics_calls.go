@@ -18,7 +18,8 @@ type callMetrics struct {
 
 // results are the values of the label result, by class of error.
 var results = map[ErrorClass]string{
-	NoAnswer: "no_answer", Busy: "busy", Denied: "denied", Missing: "missing", Replayed: "replayed", Refused: "refused", Blocked: "blocked",
+	NoAnswer: "no_answer", Busy: "busy", Denied: "denied", Missing: "missing",
+	Replayed: "replayed", Refused: "refused", Blocked: "blocked",
 }
 
 func newCallMetrics(reg prometheus.Registerer) callMetrics {

@@ -18,23 +18,24 @@ import (
 //go:embed openapi.yaml
 var contract []byte
 
-// checkLease is the longest time for which a worker of package delay has a task: the timeout of its handler, 8 s, and the
-// lease of 2.5 s, for whose end the task waits after the worker was killed. So a check may be overdue for this time in
-// addition to the bound of the invariants.
+// checkLease is the longest time for which a worker of package delay has a task: the timeout of its handler, 8 s, and
+// the lease of 2.5 s, for whose end the task waits after the worker was killed. A check may be overdue for so long.
 const checkLease = 10500 * time.Millisecond
 
 // Add adds payments to a process, and changes how its orders are connected. It returns a function that adds what needs
-// the orders. Without a key of the provider it adds nothing: nobody can pay there. Every process needs [PaymentsOfOrders]
-// besides, so that without a key, too, an order is removed together with its payments.
+// the orders. Without a key of the provider it adds nothing: nobody can pay there. Every process needs
+// [PaymentsOfOrders] besides, so that without a key, too, an order is removed together with its payments.
 func Add(
 	ctx context.Context, p *app.Process, o Options, hooks *order.Hooks,
 ) (finish func(*rest.Tokens, *order.Service) error, err error) {
 	switch {
 	case !p.Has(app.API) || o.PayAtOnceQuiet:
 	case o.StripeKey == "":
-		p.Log.Warn("customers can pay orders at once, for nothing, because there is no payment provider: set SHOP_STRIPE_KEY")
+		p.Log.Warn("customers can pay orders at once, for nothing, because there is no payment provider: " +
+			"set SHOP_STRIPE_KEY")
 	case o.PayAtOnce:
-		p.Log.Warn("customers can pay orders at once, for nothing: unset SHOP_PAY_AT_ONCE unless this is a demo or a test")
+		p.Log.Warn("customers can pay orders at once, for nothing: " +
+			"unset SHOP_PAY_AT_ONCE unless this is a demo or a test")
 	}
 	if o.StripeKey == "" {
 		return func(*rest.Tokens, *order.Service) error { return nil }, nil
@@ -42,11 +43,12 @@ func Add(
 
 	provider := NewStripe(o.StripeURL, o.StripeKey)
 	p.Add(app.Part{Close: provider.Close})
-	owner := newGuard(p.DB, accountOf(provider), o.Deployment, modeOf(o.StripeKey), p.Log, p.Metrics)
+	owner := newGuard(p.DB, provider, o.Deployment, modeOf(o.StripeKey), p.Log, p.Metrics)
 	if err := owner.start(ctx); err != nil {
 		return nil, err
 	}
-	calls := NewCalls(provider, CallsConfig{Limits: o.limits(), MayWrite: owner.mayWrite, Trace: p.StartCall}, p.Log, p.Metrics)
+	guarded := CallsConfig{Limits: o.limits(), MayWrite: owner.mayWrite, Trace: p.StartCall}
+	calls := NewCalls(provider, guarded, p.Log, p.Metrics)
 	settle, err := p.NewKind(SettleKind)
 	if err != nil {
 		return nil, err

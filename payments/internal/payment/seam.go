@@ -163,10 +163,10 @@ type ErrorClass int
 // The classes of error.
 const (
 	NoAnswer ErrorClass = iota // unknown whether it was executed: the same call again, with the same key
-	Busy                       // too many calls, another one with the same key or object, or the caller ended the call: again later
+	Busy                       // too many calls, or another with the same key, or the caller ended it: again later
 	Denied                     // the key is wrong, or may not do this
 	Missing                    // the provider does not know the object
-	Replayed                   // the key has a stored error of the provider, or belongs to another call: another key may succeed
+	Replayed                   // the key has a stored error, or belongs to another call: another key may succeed
 	Refused                    // the provider refuses this call for good
 	Blocked                    // this process makes no call that writes; see deployment.go
 )
