@@ -10,7 +10,6 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/reconcile"
 )
 
@@ -183,13 +182,4 @@ func (r *Reconciliation) booked(m Movement) bookedRow {
 // owns reports whether an object at the provider names this deployment.
 func (r *Reconciliation) owns(o Owner) bool {
 	return o.Deployment != "" && o.Deployment == r.cfg.Deployment
-}
-
-// optionalID returns an id, or nil if a text is none.
-func optionalID(text string) *uuid.UUID {
-	id, err := keyset.ParseID(text)
-	if err != nil {
-		return nil
-	}
-	return &id
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/delay"
 )
 
 // books returns the reconciliation with the provider's books of a process.
-func (o ProviderOptions) books(p *app.Process, s *Store, calls *Calls) *Reconciliation {
-	return NewReconciliation(p.DB, s.TaskRows, calls, BooksConfig{
+func (o ProviderOptions) books(p *app.Process, tasks delay.TaskRows, calls *Calls) *Reconciliation {
+	return NewReconciliation(p.DB, tasks, calls, BooksConfig{
 		Deployment: o.Deployment, Mode: modeOf(o.StripeKey), AttemptKind: SettleKind,
 	}, p.Log)
 }
@@ -25,10 +26,9 @@ func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time
 	provider := NewStripe(o.StripeURL, o.StripeKey)
 	defer provider.Close()
 	unseen := prometheus.NewRegistry() // nobody scrapes a command
-	store := NewStore(p.DB)
 	owner := newGuard(p.DB, provider, o.Deployment, modeOf(o.StripeKey), p.Log, unseen)
 	calls := NewCalls(provider, CallsConfig{Limits: o.limits(), MayWrite: owner.mayWrite}, p.Log, unseen)
-	r, err := o.books(p, store, calls).Run(ctx, from)
+	r, err := o.books(p, delay.TaskRows{}, calls).Run(ctx, from)
 	if err != nil {
 		return err
 	}

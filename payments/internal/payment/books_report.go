@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/app"
 )
@@ -133,33 +132,6 @@ func (r *Reconciliation) Check(ctx context.Context) error {
 	}
 	if err := app.JoinErrors(errs...); err != nil {
 		return fmt.Errorf("report %d of %s: %w", last.Number, last.MadeAt.UTC().Format(time.RFC3339), err)
-	}
-	return nil
-}
-
-// Collector returns a collector of the last report.
-func (r *Reconciliation) Collector() prometheus.Collector {
-	currency := []string{"currency"}
-	return newGauges(r.gauges,
-		gauge{"payment_unclaimed_cents", "Money at the payment provider that is this deployment's and matches no attempt, " +
-			"without what an operator keeps, in the currency's smallest unit.", currency},
-		gauge{"payment_books_differences",
-			"Amounts of attempts that differ in the payment provider's books and in the tables.", currency},
-		gauge{"payment_lost_sessions", "Open sessions at the payment provider whose attempts the database does not have, " +
-			"and that no operator has looked at.", nil},
-		gauge{"payment_books_age_seconds", "Age of the last report of the payment provider's books, in seconds.", nil})
-}
-
-func (r *Reconciliation) gauges(ctx context.Context, set setGauge) error {
-	last, err := r.last(ctx)
-	if err != nil || last == nil {
-		return err
-	}
-	set("payment_lost_sessions", float64(last.LostSessions))
-	set("payment_books_age_seconds", time.Since(last.MadeAt).Seconds())
-	for _, c := range last.Currencies {
-		set("payment_unclaimed_cents", float64(c.UnclaimedCents-c.KeptCents), strings.ToUpper(c.Currency))
-		set("payment_books_differences", float64(c.DifferenceCount), strings.ToUpper(c.Currency))
 	}
 	return nil
 }

@@ -223,7 +223,7 @@ func TestBooksFindWhatWebhooksLost(t *testing.T) {
 		s.mem.fail("refund", failed(payment.Refused, ""))
 		s.sendRefund(t, a.ID)
 		s.wantAttempt(t, o, a.ID, "succeeded late failed")
-		testenv.Must(t, s.SettleOutside(t.Context(), uuid.MustParse(id), "Ann", "a transfer"))
+		testenv.Must(t, s.refunder.SettleOutside(t.Context(), uuid.MustParse(id), "Ann", "a transfer"))
 		s.book(payment.Refunded, intent, "re_late", 400).Refund = id
 		wantDifferences(t, wantReport(t, s.read(t), 600, 1000, false), -400,
 			payment.Difference{Attempt: a.ID, What: "refunded", There: 400})

@@ -31,8 +31,8 @@ func (p accountOf) Account(context.Context) (string, error) { return p.id, p.err
 // restartAs gives the shop the calls of a process with a name and a key, and returns its log and its metrics.
 func (s *shop) restartAs(p payment.Provider, name, key string) (*payment.Calls, *testenv.Log, *prometheus.Registry) {
 	log, metrics := &testenv.Log{}, prometheus.NewRegistry()
-	calls := payment.NewGuardedCalls(s.store, p, name, key, slog.New(slog.NewTextHandler(log, nil)), metrics)
-	s.SetCalls(calls)
+	calls := payment.NewGuardedCalls(s.gorm, p, name, key, slog.New(slog.NewTextHandler(log, nil)), metrics)
+	s.setCalls(calls)
 	return calls, log, metrics
 }
 
@@ -90,7 +90,7 @@ func TestCopyOfTheDatabaseWritesNothing(t *testing.T) {
 			unpaid := s.place(t)
 			before := s.writes()
 
-			err := payment.StartGuard(t.Context(), s.store, test.deployment, test.key)
+			err := payment.StartGuard(t.Context(), s.gorm, test.deployment, test.key)
 			if starts := test.account != "acct_memory"; starts != (err == nil) || err != nil &&
 				(!strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "belongs to deployment production, mode test")) {
 				t.Errorf("a process that starts gets error %v; want one with both deployments: %v", err, !starts)

@@ -35,7 +35,7 @@ func TestQueryPlans(t *testing.T) {
 		"close":           {payment.CloseSQL, fmt.Sprintf("'%s', 'open', 'k', 'worker'", id), []string{"payment_attempts_pkey", "orders_pkey"}},
 		"succeed":         {payment.SucceedSQL, fmt.Sprintf("'%s', 's', 'p', 1, 'eur', '%s', 'k', 'r', 'worker'", id, id), []string{"payment_attempts_pkey", "orders_pkey"}},
 		"hear":            {payment.HearSQL, fmt.Sprintf("'e', 't', '%s', 's', true, true, 1", id), []string{"payment_attempts_pkey"}},
-		"refund webhook":  {payment.WebhookRefundSQL, "'e', 't', 'p', 'k', NULL, false, 'charge'", []string{"payment_attempts_payment_intent_key", "refunds_of_attempt"}},
+		"refund webhook":  {payment.RefundHearSQL, "'e', 't', 'p', 'k', NULL, false, 'charge'", []string{"payment_attempts_payment_intent_key", "refunds_of_attempt"}},
 		"take refunds":    {payment.RefundTakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"refunds_pkey", "payment_attempts_pkey"}},
 		"pending refunds": {payment.RefundPendingSQL, fmt.Sprintf("'0001-01-01', '%s', -1, 500", uuid.Nil), []string{"refunds_due"}},
 		"books":           {payment.BooksSettleSQL, "'k', 'r'", []string{"payment_attempts_pkey", "refunds_pkey"}}, // it reads all movements, once

@@ -3,13 +3,14 @@ package payment
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/gin-gonic/gin"
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/rest"
 )
 
 // The statements whose plans TestQueryPlans checks.
@@ -23,7 +24,7 @@ var (
 	CloseSQL         = closeSQL
 	SucceedSQL       = succeedSQL
 	HearSQL          = hearSQL
-	WebhookRefundSQL = webhookRefundSQL
+	RefundHearSQL    = refundHearSQL
 	RefundTakeSQL    = refundTakeSQL
 	RefundPendingSQL = refundPendingSQL
 	UnsettledSQL     = unsettledSQL
@@ -32,50 +33,42 @@ var (
 	BooksSettleSQL   = booksSettleSQL
 )
 
-// Attempts returns the table of [SettleKind].
-func (s *Service) Attempts() *reconcile.Table {
-	return s.table(SettleKind, checkedRows(s.store.db, pendingSQL, leftSQL, s.settle))
+// Webhooks configures the receiver of webhooks.
+type Webhooks struct{ Deployment, Mode, Secrets string }
+
+// AddRoutes adds all routes of payments.
+func AddRoutes(
+	root, ops gin.IRouter, tokens *rest.Tokens, db *gorm.DB, attempts *Service, refunds *Refunds, books *Reconciliation,
+	w Webhooks, log *slog.Logger, reg prometheus.Registerer,
+) {
+	customerRoutes(root, tokens, attempts)
+	root.POST(webhookPath, rest.Handle(newReceiver(attempts, refunds, w.Deployment, w.Mode, w.Secrets, log, reg).receive))
+	opsRoutes(ops, db, refunds, books)
 }
 
-// Refunds returns the table of [RefundKind].
-func (s *Service) Refunds() *reconcile.Table { return s.table(RefundKind, s.refunds.Rows()) }
-
-func (s *Service) table(kind string, rows reconcile.Rows) *reconcile.Table {
-	return reconcile.NewTable(s.store.db, kind, rows, nil, s.log)
+// Invariants returns violations of the invariants of payments.
+func Invariants(ctx context.Context, db *gorm.DB, bound time.Duration, full bool) ([]app.Violation, error) {
+	return invariants(ctx, db, bound, full)
 }
 
-// SetCalls replaces the calls to the provider of a service.
-func (s *Service) SetCalls(c *Calls) { s.provider, s.refunds.provider = c, c }
-
-// RetryRefund sends a failed refund again.
-func (s *Service) RetryRefund(ctx context.Context, id uuid.UUID) error {
-	return s.refunds.Retry(ctx, id)
-}
-
-// SettleOutside settles a failed refund outside of the provider.
-func (s *Service) SettleOutside(ctx context.Context, id uuid.UUID, actor, note string) error {
-	return s.refunds.SettleOutside(ctx, id, actor, note)
-}
-
-// OpsRoutesOf adds the operators' API of refunds and of the books to that of a service.
-func OpsRoutesOf(ops gin.IRouter, s *Service, books *Reconciliation) {
-	s.OpsRoutes(ops)
-	opsRoutes(ops, s.refunds, books)
+// NewCollector returns the collector of what has not ended, and of the last report of the books.
+func NewCollector(db *gorm.DB, books *Reconciliation) prometheus.Collector {
+	return &collector{db, books}
 }
 
 // WantedEvents are the types of event that the documentation must name.
 var WantedEvents = wantedEvents
 
 // NewGuardedCalls returns calls that are guarded as those of a process with a name and a key.
-func NewGuardedCalls(s *Store, p Provider, name, key string, log *slog.Logger, reg prometheus.Registerer) *Calls {
+func NewGuardedCalls(db *gorm.DB, p Provider, name, key string, log *slog.Logger, reg prometheus.Registerer) *Calls {
 	return NewCalls(p, CallsConfig{
-		MayWrite: newGuard(s.db, p, name, modeOf(key), log, reg).mayWrite,
+		MayWrite: newGuard(db, p, name, modeOf(key), log, reg).mayWrite,
 	}, log, reg)
 }
 
 // StartGuard returns an error if a process with a name and a key must not start.
-func StartGuard(ctx context.Context, s *Store, name, key string) error {
-	return newGuard(s.db, Identity(nil), name, modeOf(key), slog.New(slog.DiscardHandler), prometheus.NewRegistry()).start(ctx)
+func StartGuard(ctx context.Context, db *gorm.DB, name, key string) error {
+	return newGuard(db, Identity(nil), name, modeOf(key), slog.New(slog.DiscardHandler), prometheus.NewRegistry()).start(ctx)
 }
 
 // IsBlocked reports whether a call was not made because the process may not write.

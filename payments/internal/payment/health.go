@@ -5,11 +5,14 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"gorm.io/gorm"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/postgres"
 )
 
 var (
@@ -21,48 +24,69 @@ var (
 	unsettledSQL string
 )
 
-// Invariants returns up to 1,000 violations of the invariants of payments. A healthy database has none. bound is how
-// long a check may be overdue. The check reads the attempts of pending orders that had a checkout, those of orders that are not
-// booked, and the refunds that have not ended; if full, it reads every attempt and refund. Only ctx limits its time.
-func (s *Store) Invariants(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
-	return app.FindViolations(ctx, s.db, full, invariantsSQL, bound.Microseconds(), full)
+// invariants returns up to 1,000 violations of the invariants of payments. A healthy database has none. bound is how
+// long a check may be overdue. The check reads the attempts of pending orders that had a checkout, those of orders that are
+// not booked, and the refunds that have not ended; if full, it reads every attempt and refund. Only ctx limits its time.
+func invariants(ctx context.Context, db *gorm.DB, bound time.Duration, full bool) ([]app.Violation, error) {
+	return app.FindViolations(ctx, db, full, invariantsSQL, bound.Microseconds(), full)
 }
 
-// Stats returns the answer of GET /ops/api/payments: attempts, refunds, webhooks and money. It reads every attempt.
-func (s *Store) Stats(ctx context.Context) (json.RawMessage, error) {
+// stats returns the answer of GET /ops/api/payments: attempts, refunds, webhooks and money. It reads every attempt.
+func stats(ctx context.Context, db *gorm.DB) (json.RawMessage, error) {
 	var stats []byte
-	if err := s.db.WithContext(ctx).Raw(statsSQL).Row().Scan(&stats); err != nil {
+	if err := db.WithContext(ctx).Raw(statsSQL).Row().Scan(&stats); err != nil {
 		return nil, fmt.Errorf("read the state of payments: %w", err)
 	}
 	return stats, nil
 }
 
-// unsettled is the row that unsettled.sql returns. Ages are in seconds.
-type unsettled struct {
-	Creating, Open, Closing int64
-	OldestClosing           float64
-	Unconfirmed             int64
-	OldestUnconfirmed       float64
-	Failed                  int64
+// collector reads what has not ended, and the last report of the books, at each scrape.
+type collector struct {
+	db    *gorm.DB
+	books *Reconciliation
 }
 
-// NewCollector returns a collector of the attempts and refunds that have not ended.
-func NewCollector(s *Store) prometheus.Collector {
-	return newGauges(s.gauges,
-		gauge{"payment_attempts", "Live payment attempts, by state: creating, open, or closing " +
-			"(the provider is being asked to expire them).", []string{"state"}},
-		gauge{"payment_oldest_closing_seconds",
-			"Time that the oldest closing attempt has waited for the provider's answer, in seconds.", nil},
-		gauge{"payment_refunds_unconfirmed", "Refunds that the provider has not confirmed.", nil},
-		gauge{"payment_refund_oldest_seconds",
-			"Age of the oldest refund that the provider has not confirmed, in seconds.", nil},
-		gauge{"payment_refunds_failed", "Refunds that failed at the provider and wait for an operator.", nil})
+// gauges are the metrics of [collector].
+var gauges = func() map[string]*prometheus.Desc {
+	descs := map[string]*prometheus.Desc{}
+	add := func(name, help string, labels ...string) { descs[name] = prometheus.NewDesc(name, help, labels, nil) }
+	add("payment_attempts",
+		"Live payment attempts, by state: creating, open, or closing (the provider is being asked to expire them).", "state")
+	add("payment_oldest_closing_seconds",
+		"Time that the oldest closing attempt has waited for the provider's answer, in seconds.")
+	add("payment_refunds_unconfirmed", "Refunds that the provider has not confirmed.")
+	add("payment_refund_oldest_seconds", "Age of the oldest refund that the provider has not confirmed, in seconds.")
+	add("payment_refunds_failed", "Refunds that failed at the provider and wait for an operator.")
+	add("payment_unclaimed_cents", "Money at the payment provider that is this deployment's and matches no attempt, "+
+		"without what an operator keeps, in the currency's smallest unit.", "currency")
+	add("payment_books_differences",
+		"Amounts of attempts that differ in the payment provider's books and in the tables.", "currency")
+	add("payment_lost_sessions", "Open sessions at the payment provider whose attempts the database does not have, "+
+		"and that no operator has looked at.")
+	add("payment_books_age_seconds", "Age of the last report of the payment provider's books, in seconds.")
+	return descs
+}()
+
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, desc := range gauges {
+		ch <- desc
+	}
 }
 
-func (s *Store) gauges(ctx context.Context, set setGauge) error {
-	var u unsettled
-	if _, err := s.row(ctx, &u, unsettledSQL); err != nil {
-		return err
+// Collect implements [prometheus.Collector]. If the database does not answer within a second, the scrape lacks the metrics.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	set := func(name string, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(gauges[name], prometheus.GaugeValue, value, labels...)
+	}
+	var u struct { // ages are in seconds
+		Creating, Open, Closing, Unconfirmed, Failed int64
+		OldestClosing, OldestUnconfirmed             float64
+	}
+	if _, err := postgres.Scan(ctx, c.db, &u, unsettledSQL); err != nil {
+		return
 	}
 	set("payment_attempts", float64(u.Creating), "creating")
 	set("payment_attempts", float64(u.Open), "open")
@@ -71,5 +95,15 @@ func (s *Store) gauges(ctx context.Context, set setGauge) error {
 	set("payment_refunds_unconfirmed", float64(u.Unconfirmed))
 	set("payment_refund_oldest_seconds", u.OldestUnconfirmed)
 	set("payment_refunds_failed", float64(u.Failed))
-	return nil
+	last, err := c.books.last(ctx)
+	if err != nil || last == nil {
+		return
+	}
+	set("payment_lost_sessions", float64(last.LostSessions))
+	set("payment_books_age_seconds", time.Since(last.MadeAt).Seconds())
+	for _, part := range last.Currencies {
+		currency := strings.ToUpper(part.Currency)
+		set("payment_unclaimed_cents", float64(part.UnclaimedCents-part.KeptCents), currency)
+		set("payment_books_differences", float64(part.DifferenceCount), currency)
+	}
 }

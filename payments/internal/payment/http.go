@@ -10,34 +10,25 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// api holds the HTTP handlers of payments.
-type api struct {
-	payments *Service
-}
-
-// Routes adds the customers' API below /api, and the receiver of the provider's webhooks.
-func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
-	a := &api{payments: s}
-	own := r.Group("/api", tokens.Authenticate())
+// customerRoutes adds the customers' API below /api.
+func customerRoutes(root gin.IRouter, tokens *rest.Tokens, attempts *Service) {
+	a := &api{attempts}
+	own := root.Group("/api", tokens.Authenticate())
 	own.POST("/orders/:id/payments", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(a.open))
 	own.POST("/orders/:id/payments/returned", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(a.returned))
 	own.Match(rest.ReadMethods, "/orders/:id/payments", rest.Parameters(), rest.Handle(a.ofOrder))
 	own.Match(rest.ReadMethods, "/payments", rest.Parameters("limit", "cursor"), rest.Handle(a.list))
-	r.POST("/webhooks/stripe", rest.Handle(a.receive))
 }
 
-// OpsRoutes adds the operators' API.
-func (s *Service) OpsRoutes(ops gin.IRouter) {
-	a := &api{payments: s}
-	ops.Match(rest.ReadMethods, "/payments", rest.Parameters(), rest.Handle(a.stats))
-}
+// api has the handlers of the customers' API.
+type api struct{ attempts *Service }
 
 func (a *api) open(c *gin.Context) error {
 	id, err := readOrderID(c)
 	if err != nil {
 		return err
 	}
-	attempt, opened, err := a.payments.Open(c.Request.Context(), rest.Customer(c), id)
+	attempt, opened, err := a.attempts.Open(c.Request.Context(), rest.Customer(c), id)
 	if err != nil {
 		if rest.AsError(err).Class == ProviderAway {
 			c.Header("Retry-After", "1")
@@ -57,7 +48,7 @@ func (a *api) returned(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.payments.Returned(c.Request.Context(), rest.Customer(c), id); err != nil {
+	if err := a.attempts.Returned(c.Request.Context(), rest.Customer(c), id); err != nil {
 		return err
 	}
 	c.Status(http.StatusAccepted)
@@ -69,7 +60,7 @@ func (a *api) ofOrder(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	attempts, err := a.payments.OfOrder(c.Request.Context(), rest.Customer(c), id)
+	attempts, err := a.attempts.OfOrder(c.Request.Context(), rest.Customer(c), id)
 	if err != nil {
 		return err
 	}
@@ -82,7 +73,7 @@ func (a *api) list(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	attempts, next, err := a.payments.List(c.Request.Context(), rest.Customer(c), page)
+	attempts, next, err := a.attempts.List(c.Request.Context(), rest.Customer(c), page)
 	if err != nil {
 		return err
 	}
@@ -92,15 +83,6 @@ func (a *api) list(c *gin.Context) error {
 		answer.NextCursor = &text
 	}
 	c.JSON(http.StatusOK, answer)
-	return nil
-}
-
-func (a *api) stats(c *gin.Context) error {
-	stats, err := a.payments.store.Stats(c.Request.Context())
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, stats)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
+	"gorm.io/gorm"
 
 	"example.com/shop/internal/rest"
 )
@@ -14,8 +15,16 @@ import (
 // maxDecision is the largest length of an actor and of a note, in characters, so that a list of cases can be read.
 const maxDecision = 200
 
-// opsRoutes adds what operators decide about refunds, and the operators' API of the books.
-func opsRoutes(ops gin.IRouter, refunds *Refunds, books *Reconciliation) {
+// opsRoutes adds the operators' API: the state of all payments, and what operators decide about money.
+func opsRoutes(ops gin.IRouter, db *gorm.DB, refunds *Refunds, books *Reconciliation) {
+	ops.Match(rest.ReadMethods, "/payments", rest.Parameters(), rest.Handle(func(c *gin.Context) error {
+		all, err := stats(c.Request.Context(), db)
+		if err != nil {
+			return err
+		}
+		c.JSON(http.StatusOK, all)
+		return nil
+	}))
 	ops.POST("/refunds/:id/retry", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(func(c *gin.Context) error {
 		id, err := rest.PathID(c, "a refund")
 		if err != nil {

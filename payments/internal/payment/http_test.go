@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
@@ -314,7 +315,7 @@ func TestOperatorsAPI(t *testing.T) {
 // checkMetrics compares values of the collector, by name and state.
 func (s *shop) checkMetrics(t *testing.T, want map[string]float64) {
 	t.Helper()
-	s.metrics.MustRegister(payment.NewCollector(s.store))
+	s.metrics.MustRegister(payment.NewCollector(s.gorm, s.reconciliation(s.provider, "test", prometheus.NewRegistry())))
 	families, err := s.metrics.Gather()
 	testenv.Must(t, err)
 	got := map[string]float64{}

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/testenv"
+	"example.com/shop/payments/internal/payment"
 )
 
 // TestInvariantsFindBrokenRows breaks rows by hand, and checks that the invariant finds exactly them.
@@ -25,7 +26,7 @@ func TestInvariantsFindBrokenRows(t *testing.T) {
 
 	violations := func() map[string]int {
 		t.Helper()
-		all, err := s.store.Invariants(t.Context(), bound, false)
+		all, err := payment.Invariants(t.Context(), s.gorm, bound, false)
 		testenv.Must(t, err)
 		found := map[string]int{}
 		for _, v := range all {

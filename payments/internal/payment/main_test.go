@@ -45,6 +45,8 @@ const (
 // the clock of an order with [shop.shift].
 type shop struct {
 	*payment.Service
+	refunder *payment.Refunds
+	webhooks payment.Webhooks
 	store    *payment.Store
 	orders   *order.Service
 	due      *reconcile.Table // the orders that time out
@@ -101,7 +103,7 @@ func openShop(t testing.TB) *shop {
 
 // config is the configuration of the service.
 var config = payment.Config{
-	Grace: grace, Checkout: checkout, Extension: extension, WebhookSecrets: []string{secret, oldSecret}, Deployment: "test", Pages: "http://shop.example",
+	Grace: grace, Checkout: checkout, Extension: extension, Deployment: "test", Pages: "http://shop.example",
 }
 
 // start makes the service, with a provider.
@@ -109,7 +111,8 @@ func (s *shop) start(t testing.TB, provider payment.Provider) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	s.provider = provider
-	s.Service = payment.NewService(s.store, payment.NewCalls(provider, payment.CallsConfig{}, log, s.metrics), s.publishers(), s.notified, config, log, s.metrics)
+	s.webhooks = payment.Webhooks{Deployment: "test", Secrets: secret + "," + oldSecret}
+	s.connect(payment.NewCalls(provider, payment.CallsConfig{}, log, s.metrics), s.notified, config, log, s.metrics)
 	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{
 		Options: order.Options{OrderTimeout: timeout, OrderExtension: extension, MaxExtensions: 1},
 		Hooks: order.Hooks{
@@ -120,19 +123,39 @@ func (s *shop) start(t testing.TB, provider payment.Provider) {
 	s.due = reconcile.NewTable(s.gorm, order.CancelKind, s.orders.Rows(), nil, log)
 	s.product = uuid.New()
 	s.exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'Chair', 1000, 'EUR', 1000, 1000)`, s.product)
-	s.addRoutes(t)
+	s.addRoutes(t, log, s.metrics)
 }
 
-func (s *shop) publishers() payment.Publishers {
-	return payment.Publishers{Cancel: s.cancels, Settle: s.settles, Refund: s.refunds}
+// connect makes the service and the refunds.
+func (s *shop) connect(
+	calls *payment.Calls, notifier interface{ Notify(customer, order string) }, cfg payment.Config,
+	log *slog.Logger, reg prometheus.Registerer,
+) {
+	s.refunder = payment.NewRefunds(s.gorm, s.store.TaskRows, calls, s.refunds, notifier, log, reg)
+	publishers := payment.Publishers{Cancel: s.cancels, Settle: s.settles}
+	s.Service = payment.NewService(s.store, calls, s.refunder, publishers, notifier, cfg, log, reg)
 }
 
-func (s *shop) addRoutes(t testing.TB) {
+// setCalls replaces the calls to the provider of the service and the refunds.
+func (s *shop) setCalls(calls *payment.Calls) {
+	s.connect(calls, s.notified, config, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+}
+
+// Attempts returns the table of settle tasks.
+func (s *shop) Attempts() *reconcile.Table { return s.table(payment.SettleKind, s.Service.Rows()) }
+
+// Refunds returns the table of refund tasks.
+func (s *shop) Refunds() *reconcile.Table { return s.table(payment.RefundKind, s.refunder.Rows()) }
+
+func (s *shop) table(kind string, rows reconcile.Rows) *reconcile.Table {
+	return reconcile.NewTable(s.gorm, kind, rows, nil, slog.New(slog.DiscardHandler))
+}
+
+func (s *shop) addRoutes(t testing.TB, log *slog.Logger, reg prometheus.Registerer) {
 	t.Helper()
 	s.tokens = parttest.NewTokens(t)
 	r := parttest.NewRouter(slog.New(slog.DiscardHandler))
-	s.Routes(r, s.tokens)
-	payment.OpsRoutesOf(r.Group("/ops/api"), s.Service, nil)
+	payment.AddRoutes(r, r.Group("/ops/api"), s.tokens, s.gorm, s.Service, s.refunder, nil, s.webhooks, log, reg)
 	s.handler = r
 }
 
@@ -331,7 +354,7 @@ func (s *shop) check(t testing.TB) {
 	for _, full := range []bool{false, true} {
 		violations, err := s.orderDB.Invariants(t.Context(), time.Minute, full)
 		testenv.Must(t, err)
-		more, err := s.store.Invariants(t.Context(), 24*time.Hour, full)
+		more, err := payment.Invariants(t.Context(), s.gorm, 24*time.Hour, full)
 		testenv.Must(t, err)
 		for _, v := range append(violations, more...) {
 			t.Errorf("invariant %d is violated: %s: %s", v.Invariant, v.Subject, v.Detail)

@@ -246,7 +246,7 @@ func (m *model) finish(rt *rapid.T) {
 				continue
 			}
 			if a.Refund.State == payment.Failed {
-				testenv.Must(m.t, s.RetryRefund(m.t.Context(), uuid.MustParse(s.refundOf(m.t, a.ID))))
+				testenv.Must(m.t, s.refunder.Retry(m.t.Context(), uuid.MustParse(s.refundOf(m.t, a.ID))))
 			}
 			s.refundNow(m.t, &a)
 		}
@@ -277,7 +277,7 @@ func (m *model) checkOutcome(rt *rapid.T) {
 	if (applied == 1) != byProvider || applied > 1 {
 		rt.Fatalf("%d successes are applied, the provider paid the order: %v", applied, byProvider)
 	}
-	violations, err := m.shop.store.Invariants(m.t.Context(), time.Minute, false)
+	violations, err := payment.Invariants(m.t.Context(), m.shop.gorm, time.Minute, false)
 	testenv.Must(m.t, err)
 	more, err := m.shop.orderDB.Invariants(m.t.Context(), time.Minute, false)
 	testenv.Must(m.t, err)

@@ -40,41 +40,41 @@ var checks = map[string]func(t *testing.T, s *shop) waiting{
 		o, a := s.placeOpen(t)
 		s.expireSession(t, a.ID)
 		s.askInVain(t, o.ID, func() { s.deliverAll(t, a.ID) })
-		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "closed"}
+		return waiting{o, a, s.handleAttempts, o.ID.String(), "closed"}
 	},
 	"poll, the webhook is lost": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
 		s.shift(t, o.ID, 30*time.Second)
-		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "succeeded applied"}
+		return waiting{o, a, s.handleAttempts, o.ID.String(), "succeeded applied"}
 	},
 	"confirm, told that the customer has paid": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
 		s.askInVain(t, o.ID, func() { s.deliverAll(t, a.ID) })
-		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "succeeded applied"}
+		return waiting{o, a, s.handleAttempts, o.ID.String(), "succeeded applied"}
 	},
 	"confirm, the customer has returned": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
 		s.askInVain(t, o.ID, func() { testenv.Must(t, s.Returned(t.Context(), o.CustomerID, o.ID)) })
-		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "succeeded applied"}
+		return waiting{o, a, s.handleAttempts, o.ID.String(), "succeeded applied"}
 	},
 	"confirm, of a closed attempt": func(t *testing.T, s *shop) waiting {
 		o := s.place(t)
 		a := s.closeCreating(t, o)
 		s.pay(t, s.checkoutOf(t, a.ID))
 		s.askInVain(t, o.ID, func() { s.deliverAll(t, a.ID) })
-		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "succeeded late owed"}
+		return waiting{o, a, s.handleAttempts, o.ID.String(), "succeeded late owed"}
 	},
 	"expire": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.cancel(t, o)
-		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "closed"}
+		return waiting{o, a, s.handleAttempts, o.ID.String(), "closed"}
 	},
 	"refund": func(t *testing.T, s *shop) waiting {
 		o, a := s.late(t)
-		return waiting{o, a, s.Refunds().Handle, s.refundOf(t, a.ID), "succeeded late confirmed"}
+		return waiting{o, a, s.handleRefunds, s.refundOf(t, a.ID), "succeeded late confirmed"}
 	},
 	"refund, told that an old one is confirmed": func(t *testing.T, s *shop) waiting {
 		o, a := s.late(t)
@@ -84,8 +84,16 @@ var checks = map[string]func(t *testing.T, s *shop) waiting{
 		s.sendRefund(t, a.ID)
 		s.setRefunds(t, "succeed")
 		s.deliverAll(t, a.ID)
-		return waiting{o, a, s.Refunds().Handle, s.refundOf(t, a.ID), "succeeded late confirmed"}
+		return waiting{o, a, s.handleRefunds, s.refundOf(t, a.ID), "succeeded late confirmed"}
 	},
+}
+
+func (s *shop) handleAttempts(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+	return s.Attempts().Handle(ctx, tasks)
+}
+
+func (s *shop) handleRefunds(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+	return s.Refunds().Handle(ctx, tasks)
 }
 
 // noAnswers are the ways in which a check ends without an answer of the provider.
@@ -158,7 +166,7 @@ var noAnswers = map[string]func(t *testing.T, s *shop, w waiting){
 // newCalls replaces the calls of the service by ones with limits.
 func (s *shop) newCalls(l payment.Limits) *payment.Calls {
 	calls := payment.NewCalls(s.provider, payment.CallsConfig{Limits: l}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	s.SetCalls(calls)
+	s.setCalls(calls)
 	return calls
 }
 

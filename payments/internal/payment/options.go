@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
-	"strings"
 	"time"
 
 	"example.com/shop/internal/app"
@@ -101,14 +100,4 @@ func (o ProviderOptions) limits() Limits {
 	}
 	n := float64(max(o.StripeProcesses, 1))
 	return Limits{Rate: rate / n, OperationRate: o.StripeEndpointRate / n}
-}
-
-// webhookSecrets returns the secrets that verify webhooks.
-func (o Options) webhookSecrets() (secrets []string) {
-	for secret := range strings.SplitSeq(o.WebhookSecret, ",") {
-		if secret = strings.TrimSpace(secret); secret != "" {
-			secrets = append(secrets, secret)
-		}
-	}
-	return secrets
 }

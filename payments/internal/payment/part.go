@@ -64,35 +64,35 @@ func Add(
 		if p.Redis == nil {
 			store.WithoutTasks()
 		}
-		s := NewService(store, calls, Publishers{
-			Cancel: orders.Publisher(), Settle: settle.Publisher, Refund: refund.Publisher,
-		}, orders, Config{
+		refunds := NewRefunds(p.DB, store.TaskRows, calls, refund.Publisher, orders, p.Log, p.Metrics)
+		publishers := Publishers{Cancel: orders.Publisher(), Settle: settle.Publisher}
+		attempts := NewService(store, calls, refunds, publishers, orders, Config{
 			Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.MaxExtension(),
-			Deployment: o.Deployment, Mode: modeOf(o.StripeKey),
-			WebhookSecrets: o.webhookSecrets(), Pages: strings.TrimRight(o.PublicURL, "/"),
+			Deployment: o.Deployment, Pages: strings.TrimRight(o.PublicURL, "/"),
 		}, p.Log, p.Metrics)
 		smallBatches := delay.WorkerConfig{Batch: BatchSize}
 		if err := errors.Join(
-			settle.Handle(checkedRows(p.DB, pendingSQL, leftSQL, s.settle), smallBatches),
-			refund.Handle(s.refunds.Rows(), smallBatches),
+			settle.Handle(attempts.Rows(), smallBatches),
+			refund.Handle(refunds.Rows(), smallBatches),
 		); err != nil {
 			return err
 		}
-		books := o.books(p, store, calls)
-		p.Metrics.MustRegister(NewCollector(store), books.Collector())
+		webhooks := newReceiver(attempts, refunds, o.Deployment, modeOf(o.StripeKey), o.WebhookSecret, p.Log, p.Metrics)
+		books := o.books(p, store.TaskRows, calls)
+		p.Metrics.MustRegister(&collector{p.DB, books})
 		p.Add(app.Part{
 			Contract: [][]byte{contract},
 			Routes: func(root, ops gin.IRouter) {
-				s.Routes(root, customers)
-				s.OpsRoutes(ops)
-				opsRoutes(ops, s.refunds, books)
+				customerRoutes(root, customers, attempts)
+				root.POST(webhookPath, rest.Handle(webhooks.receive))
+				opsRoutes(ops, p.DB, refunds, books)
 			},
 			Components: []app.Component{
 				{Role: app.Reconciler, Run: books.RunHourly},
 				{Role: app.Reconciler, Run: func(ctx context.Context) error { return runDeletions(ctx, p.DB, p.Log) }},
 			},
 			Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
-				return store.Invariants(ctx, bound+checkLease, full)
+				return invariants(ctx, p.DB, bound+checkLease, full)
 			},
 			Checks: checks(calls, owner, books),
 		})

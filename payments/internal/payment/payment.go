@@ -44,7 +44,6 @@ var (
 	ProviderAway    = rest.Class{Code: "provider-unavailable", Status: http.StatusServiceUnavailable, Title: "Payment provider unavailable"}
 	PaymentsBlocked = rest.Class{Code: "payments-blocked", Status: http.StatusServiceUnavailable, Title: "Payments blocked"}
 	CheckoutRefused = rest.Class{Code: "checkout-refused", Status: http.StatusBadGateway, Title: "Checkout refused by the payment provider"}
-	BadSignature    = rest.Class{Code: "bad-signature", Status: http.StatusBadRequest, Title: "Signature not valid"}
 )
 
 // State is the state of an attempt.

@@ -125,7 +125,7 @@ func (h *hook) serve(w http.ResponseWriter, r *http.Request, api http.Handler) {
 func (s *shop) resetBreaker(t testing.TB) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s.SetCalls(payment.NewCalls(s.provider, payment.CallsConfig{}, log, prometheus.NewRegistry()))
+	s.setCalls(payment.NewCalls(s.provider, payment.CallsConfig{}, log, prometheus.NewRegistry()))
 }
 
 // knob changes the provider's knobs.

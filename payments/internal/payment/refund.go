@@ -54,13 +54,23 @@ type Refund struct {
 	EndedAt     *time.Time  `json:"ended_at,omitempty"`
 }
 
+// refundPublisher publishes messages whose outbox rows are committed. See [delay.Publisher].
+type refundPublisher interface {
+	Publish(ctx context.Context, msgs ...delay.Message) bool
+}
+
+// refundNotifier tells open pages that an order of a customer, or one of its payments, has changed.
+type refundNotifier interface {
+	Notify(customer, order string)
+}
+
 // Refunds returns money at the provider that did not pay an order.
 type Refunds struct {
 	db       *gorm.DB
 	tasks    delay.TaskRows
 	provider *Calls
-	publish  publisher // of [RefundKind]
-	notify   notifier
+	publish  refundPublisher // of [RefundKind]
+	notify   refundNotifier
 	log      *slog.Logger
 	states   *prometheus.CounterVec
 	reasons  *prometheus.CounterVec
@@ -68,7 +78,7 @@ type Refunds struct {
 
 // NewRefunds returns the refunds of a database. It registers their metrics with reg.
 func NewRefunds(
-	db *gorm.DB, tasks delay.TaskRows, calls *Calls, publish publisher, notify notifier, log *slog.Logger, reg prometheus.Registerer,
+	db *gorm.DB, tasks delay.TaskRows, calls *Calls, publish refundPublisher, notify refundNotifier, log *slog.Logger, reg prometheus.Registerer,
 ) *Refunds {
 	f := promauto.With(reg)
 	r := &Refunds{db: db, tasks: tasks, provider: calls, publish: publish, notify: notify, log: log,

@@ -107,7 +107,7 @@ func TestSettleOutsideMeetsEvent(t *testing.T) {
 		s.exec(t, `UPDATE refunds SET state = 'failed', provider_id = NULL, note = NULL, actor = NULL, next_check = now() WHERE id = $1`, id)
 		var err error
 		var both sync.WaitGroup
-		both.Go(func() { err = s.SettleOutside(t.Context(), uuid.MustParse(id), "Ann", "transfer") })
+		both.Go(func() { err = s.refunder.SettleOutside(t.Context(), uuid.MustParse(id), "Ann", "transfer") })
 		both.Go(func() { parttest.Handle(t, s.Refunds().Handle, id) })
 		both.Wait()
 		state := testenv.Query[string](t, s.db, `SELECT state FROM refunds WHERE id = $1`, id)
@@ -142,7 +142,7 @@ func TestByHandFailsLater(t *testing.T) {
 	if n := s.refundCount(t, a); n != 1 {
 		t.Errorf("the provider has %d refunds, want only the one made by hand", n)
 	}
-	testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(id)))
+	testenv.Must(t, s.refunder.Retry(t.Context(), uuid.MustParse(id)))
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 	s.check(t)

@@ -71,7 +71,7 @@ func TestRefusedRefunds(t *testing.T) {
 				s.restartAs(s.mem, "production", apiKey)
 				s.refundNow(t, a)
 				s.wantRefund(t, id, "failed the payment provider does not know the payment: payment provider: call: the memory provider fails")
-				testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(id)))
+				testenv.Must(t, s.refunder.Retry(t.Context(), uuid.MustParse(id)))
 			}
 			s.mem.fail("refund", nil)
 			s.exec(t, `UPDATE refunds SET next_check = now() WHERE id = $1`, id) // as an event does
@@ -80,7 +80,7 @@ func TestRefusedRefunds(t *testing.T) {
 				if n := s.mem.count("refund") - before; n != 1 {
 					t.Errorf("%d calls refund money, want 1: an operator decides about a failed refund", n)
 				}
-				testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(id)))
+				testenv.Must(t, s.refunder.Retry(t.Context(), uuid.MustParse(id)))
 				s.sendRefund(t, a.ID)
 			}
 			s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
@@ -112,7 +112,7 @@ func TestRefusedByAnotherRefund(t *testing.T) {
 			s.sendRefund(t, a.ID)
 			s.wantAttempt(t, o, a.ID, "succeeded late "+test.want)
 			if test.want == "failed" {
-				testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(id)))
+				testenv.Must(t, s.refunder.Retry(t.Context(), uuid.MustParse(id)))
 				s.sendRefund(t, a.ID)
 				s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 			}
@@ -145,7 +145,7 @@ func TestConfirmedRefundFailsLater(t *testing.T) {
 			t.Errorf("the %s refund is due again in %v, want never", want, left)
 		}
 		if want == "failed" {
-			testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(id)))
+			testenv.Must(t, s.refunder.Retry(t.Context(), uuid.MustParse(id)))
 			left, _ := handle(t, s.Refunds().Handle, id)[0].Retry()
 			s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 			if left < 34*24*time.Hour {

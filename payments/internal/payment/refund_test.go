@@ -114,12 +114,12 @@ func refundFails(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	s.failRefund(t, o, a)
 	id := uuid.MustParse(s.refundOf(t, a.ID))
 	s.refunds.Take()
-	testenv.Must(t, s.RetryRefund(t.Context(), id))
+	testenv.Must(t, s.refunder.Retry(t.Context(), id))
 	if msgs := s.refunds.Take(); len(msgs) != 1 || msgs[0].ID != id.String() || msgs[0].Left() > 0 {
 		t.Errorf("published tasks: %v, want that of the refund, due now", msgs)
 	}
 	s.wantAttempt(t, o, a.ID, "succeeded late owed")
-	if err := s.RetryRefund(t.Context(), id); parttest.ClassOf(err) != payment.NotFailed {
+	if err := s.refunder.Retry(t.Context(), id); parttest.ClassOf(err) != payment.NotFailed {
 		t.Errorf("a second retry returns %v, want not-failed", err)
 	}
 	s.sendRefund(t, a.ID)
@@ -137,7 +137,7 @@ func refundFailsAfterConfirmation(t *testing.T, s *shop, o *order.Order, a *paym
 	if ended := s.attempt(t, o, a.ID).Refund.EndedAt; ended == nil || time.Since(*ended) > time.Minute {
 		t.Errorf("the failed refund ended at %v, want now", ended)
 	}
-	testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
+	testenv.Must(t, s.refunder.Retry(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
 	s.sendRefund(t, a.ID)
 }
 
@@ -162,7 +162,7 @@ func refundFailsDuringCheck(t *testing.T, s *shop, o *order.Order, a *payment.At
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late failed")
 	s.unhook()
-	testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
+	testenv.Must(t, s.refunder.Retry(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
 	s.sendRefund(t, a.ID)
 }
 
@@ -286,8 +286,8 @@ func refundConfirmedAgain(t *testing.T, s *shop, o *order.Order, a *payment.Atte
 // TestRetryOfUnknownRefund checks the error for a refund that does not exist.
 func TestRetryOfUnknownRefund(t *testing.T) {
 	s := newShop(t)
-	if err := s.RetryRefund(t.Context(), uuid.New()); parttest.ClassOf(err).Code != "not-found" {
-		t.Errorf("RetryRefund returns %v, want not-found", err)
+	if err := s.refunder.Retry(t.Context(), uuid.New()); parttest.ClassOf(err).Code != "not-found" {
+		t.Errorf("Retry returns %v, want not-found", err)
 	}
 }
 

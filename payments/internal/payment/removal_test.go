@@ -106,7 +106,7 @@ func TestRefundOfRemovedOrder(t *testing.T) {
 	if of := testenv.Query[string](t, s.db, `SELECT removed_order::text FROM payment_attempts`); of != o.ID.String() {
 		t.Errorf("the payment is that of the removed order %s, want %s", of, o.ID)
 	}
-	testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(refund)))
+	testenv.Must(t, s.refunder.Retry(t.Context(), uuid.MustParse(refund)))
 	s.sendRefund(t, a.ID)
 	if state := testenv.Query[string](t, s.db, `SELECT state FROM refunds`); state != "confirmed" {
 		t.Errorf("the refund is %s after the retry, want confirmed", state)

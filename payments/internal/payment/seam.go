@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/keyset"
 )
 
 // Provider is a payment provider, as the shop uses it. Its methods call the provider once, and repeat nothing. Their
@@ -209,4 +213,13 @@ func classOf(err error) (c ErrorClass, ok bool) {
 func causeIs(err error, cause Cause) bool {
 	e, ok := errors.AsType[*ProviderError](err)
 	return ok && e.Cause == cause
+}
+
+// optionalID returns an id, or nil if a text is none.
+func optionalID(text string) *uuid.UUID {
+	id, err := keyset.ParseID(text)
+	if err != nil {
+		return nil
+	}
+	return &id
 }

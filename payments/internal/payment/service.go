@@ -19,13 +19,11 @@ import (
 
 // Config configures the service.
 type Config struct {
-	Grace          time.Duration // from the end of a checkout to the end of the hold of its order
-	Checkout       time.Duration // from the opening of an attempt, in which its customer may pay even after the deadline
-	Extension      time.Duration // the time by which customers can extend the deadline of an order in all
-	Deployment     string        // written on sessions and payments, to tell whose they are; see [Owner]
-	Mode           string        // of the key: "live" or "test"; events of the other mode are ignored
-	Pages          string        // the base URL of the shop's pages, where browsers return to from the checkout
-	WebhookSecrets []string      // each of them verifies webhooks, so that a secret can be replaced without a gap
+	Grace      time.Duration // from the end of a checkout to the end of the hold of its order
+	Checkout   time.Duration // from the opening of an attempt, in which its customer may pay even after the deadline
+	Extension  time.Duration // the time by which customers can extend the deadline of an order in all
+	Deployment string        // written on sessions and payments, to tell whose they are; see [Owner]
+	Pages      string        // the base URL of the shop's pages, where browsers return to from the checkout
 }
 
 // publisher publishes messages whose outbox rows are committed. See [delay.Publisher].
@@ -33,11 +31,10 @@ type publisher interface {
 	Publish(ctx context.Context, msgs ...delay.Message) bool
 }
 
-// Publishers holds the publishers of the kinds of task that payments owe.
+// Publishers holds the publishers of the kinds of task that attempts owe.
 type Publishers struct {
 	Cancel publisher // of [order.CancelKind]
 	Settle publisher // of [SettleKind]
-	Refund publisher // of [RefundKind]
 }
 
 // notifier tells open pages that an order of a customer, or one of its payments, has changed.
@@ -45,8 +42,8 @@ type notifier interface {
 	Notify(customer, order string)
 }
 
-// Service implements the operations on payments: those of customers, of the provider's webhooks, of the workers and of
-// the reconcilers.
+// Service opens attempts for customers, and settles them for customers, for the provider's webhooks, for the workers and
+// for the reconcilers.
 type Service struct {
 	store    *Store
 	provider *Calls
@@ -58,14 +55,20 @@ type Service struct {
 	metrics  metrics
 }
 
-// NewService returns a service for the payments of a store. It registers its metrics with reg.
+// NewService returns a service for the attempts of a store. It registers its metrics with reg.
 func NewService(
-	s *Store, calls *Calls, publish Publishers, notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer,
+	s *Store, calls *Calls, refunds *Refunds, publish Publishers, notify notifier, cfg Config,
+	log *slog.Logger, reg prometheus.Registerer,
 ) *Service {
 	return &Service{
-		store: s, provider: calls, publish: publish, notify: notify, cfg: cfg, log: log, metrics: newMetrics(reg),
-		refunds: NewRefunds(s.db, s.TaskRows, calls, publish.Refund, notify, log, reg),
+		store: s, provider: calls, refunds: refunds, publish: publish, notify: notify, cfg: cfg, log: log,
+		metrics: newMetrics(reg),
 	}
+}
+
+// Rows describes the rows of [SettleKind]. Their ids are those of orders.
+func (s *Service) Rows() reconcile.Rows {
+	return checkedRows(s.store.db, pendingSQL, leftSQL, s.settle)
 }
 
 // Open returns the live attempt of one of a customer's orders, with the URL of its checkout. It opens an attempt if the

@@ -61,7 +61,8 @@ func (p panicking) Notify(_, order string) {
 func (s *shop) restart(notifier interface{ Notify(customer, order string) }) *bytes.Buffer {
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
-	s.Service = payment.NewService(s.store, payment.NewCalls(s.provider, payment.CallsConfig{}, log, prometheus.NewRegistry()), s.publishers(), notifier, config, log, prometheus.NewRegistry())
+	calls := payment.NewCalls(s.provider, payment.CallsConfig{}, log, prometheus.NewRegistry())
+	s.connect(calls, notifier, config, log, prometheus.NewRegistry())
 	return &logged
 }
 
@@ -80,7 +81,7 @@ func TestRetryOfRefundNotifiesTheCustomer(t *testing.T) {
 	o, a := s.late(t)
 	s.failRefund(t, o, a)
 	before := s.notified.Of(o.CustomerID, o.ID)
-	testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
+	testenv.Must(t, s.refunder.Retry(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
 	if n := s.notified.Of(o.CustomerID, o.ID) - before; n != 1 {
 		t.Errorf("%d notifications, want 1", n)
 	}

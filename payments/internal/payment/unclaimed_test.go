@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
@@ -62,7 +63,8 @@ func (s *booksShop) listed(t *testing.T) (list booksAnswer) {
 func (s *booksShop) do(t *testing.T, method, path, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := parttest.NewRouter(slog.New(slog.DiscardHandler))
-	payment.OpsRoutesOf(r.Group("/ops/api"), s.Service, s.books)
+	payment.AddRoutes(r, r.Group("/ops/api"), s.tokens, s.gorm, s.Service, s.refunder, s.books, s.webhooks,
+		slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	req := httptest.NewRequestWithContext(t.Context(), method, "/ops/api"+path, strings.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
 	recorder := httptest.NewRecorder()

@@ -5,51 +5,83 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"regexp"
+	"strings"
 
 	"github.com/gin-gonic/gin"
-	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
 )
 
-// maxWebhook is the largest size of a webhook's body, in bytes. A larger one would let a sender without a valid signature
-// use more memory; with a smaller one, large events of the provider would be rejected.
+// BadSignature is the class of the error of a webhook that is not the provider's.
+var BadSignature = rest.Class{Code: "bad-signature", Status: http.StatusBadRequest, Title: "Signature not valid"}
+
+// maxWebhook is the largest size of a webhook's body, in bytes. It bounds the memory that a sender without a valid signature
+// can use. Events of the provider are some kilobytes.
 const maxWebhook = 256 << 10
 
-// receive is the handler of POST /webhooks/stripe. It stores the event's id and makes the event's attempt or refund due
-// for a check, in one transaction. It answers 200 to every event with a valid signature that it could store: after any
-// other answer the provider sends the event again, and in the end it disables the endpoint.
-func (a *api) receive(c *gin.Context) error {
-	e, err := a.payments.verified(c)
-	if err != nil {
-		a.payments.metrics.webhooks.WithLabelValues("rejected").Inc()
-		return err
-	}
-	result, err := a.payments.takeEvent(c.Request.Context(), e)
-	if err != nil {
-		return err
-	}
-	a.payments.metrics.webhooks.WithLabelValues(result).Inc()
-	c.JSON(http.StatusOK, gin.H{"received": true})
-	return nil
+// receiver receives the webhooks of the provider.
+type receiver struct {
+	attempts   *Service
+	refunds    *Refunds
+	deployment string   // events about objects of other deployments are ignored
+	mode       string   // of the key: "live" or "test"; events of the other mode are ignored
+	secrets    []string // each of them verifies webhooks, so that a secret can be replaced without a gap
+	log        *slog.Logger
+	results    *prometheus.CounterVec
 }
 
-// verified returns the event of a webhook. It checks the signature and the age of the body before it reads the event.
-func (s *Service) verified(c *gin.Context) (*hint, error) {
+// newReceiver returns a receiver that verifies webhooks with a list of secrets, separated by commas.
+func newReceiver(
+	attempts *Service, refunds *Refunds, deployment, mode, secrets string, log *slog.Logger, reg prometheus.Registerer,
+) *receiver {
+	r := &receiver{attempts: attempts, refunds: refunds, deployment: deployment, mode: mode, log: log,
+		results: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "payment_webhooks_total",
+			Help: "Webhooks of the payment provider, by result: stored, repeated, rejected (the signature is wrong or old), " +
+				"unmatched (this shop's, and it names nothing that the database has), foreign (another application's), " +
+				"other_mode (of test mode in a live shop, or the reverse) or unusable (it cannot be stored).",
+		}, []string{"result"}),
+	}
+	for secret := range strings.SplitSeq(secrets, ",") {
+		if secret = strings.TrimSpace(secret); secret != "" {
+			r.secrets = append(r.secrets, secret)
+		}
+	}
+	// These series begin at 0 now, because increase() does not count the event with which a series begins.
+	for _, result := range []string{"stored", "repeated", "rejected", unmatched, foreign, otherMode, "unusable"} {
+		r.results.WithLabelValues(result)
+	}
+	return r
+}
+
+// receive is the handler of POST /webhooks/stripe. It answers 200 to every event with a valid signature that it could store:
+// after any other answer the provider sends the event again, and in the end it disables the endpoint.
+func (r *receiver) receive(c *gin.Context) error {
 	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxWebhook))
 	if err != nil {
-		return nil, unreadable(err)
+		err = unreadable(err)
+	} else if wrong := verifyEvent(body, c.GetHeader("Stripe-Signature"), r.secrets); wrong != nil {
+		err = &rest.Error{Class: BadSignature, Err: wrong, Detail: "The header Stripe-Signature must have a signature of the body " +
+			"that is at most five minutes old, made with the webhook secret."}
 	}
-	if err := verifyEvent(body, c.GetHeader("Stripe-Signature"), s.cfg.WebhookSecrets); err != nil {
-		return nil, &rest.Error{Class: BadSignature, Err: err,
-			Detail: "The header Stripe-Signature must have a signature of the body that is at most five minutes old, made with the webhook secret."}
+	if err != nil {
+		r.results.WithLabelValues("rejected").Inc()
+		return err
 	}
-	return s.hintOf(readEvent(body)), nil
+	result, err := r.take(c.Request.Context(), readEvent(body))
+	if err != nil {
+		return err
+	}
+	r.results.WithLabelValues(result).Inc()
+	c.JSON(http.StatusOK, gin.H{"received": true})
+	return nil
 }
 
 // unreadable returns the error for a body that cannot be read.
@@ -63,7 +95,7 @@ func unreadable(err error) error {
 	return &rest.Error{Class: rest.Malformed, Detail: "The service cannot read the body.", Err: err}
 }
 
-// The outcomes of an event, as provider_events stores them. An event that is stored already has none.
+// The outcomes of an event. provider_events stores the first three.
 const (
 	matched   = "matched"
 	unmatched = "unmatched"  // this deployment's, and it names nothing that the database has
@@ -72,90 +104,64 @@ const (
 	otherType = "other_type" // of a type that the shop does not read
 )
 
-// hint is an event with what it means for the shop: which attempt or refund to ask the provider about.
-type hint struct {
-	Event
-	outcome string     // "": the database decides
-	attempt *uuid.UUID // of an event about a session
-	refund  *uuid.UUID // the shop's refund, of an event about a refund that the shop has made
-	ours    bool       // reports whether the object names this deployment
-}
-
 // usableID matches the ids and types that PostgreSQL is asked to store. A NUL character or a huge id would be an error of
 // the statement, and the provider would send the event again for days.
 var usableID = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,255}$`)
 
 // unusable reports whether an event has no id, no type, or one that cannot be stored.
-func (h *hint) unusable() bool {
+func unusable(e Event) bool {
 	optional := func(id string) bool { return id == "" || usableID.MatchString(id) }
-	return !usableID.MatchString(h.ID) || !usableID.MatchString(h.Type) || !optional(h.Session) || !optional(h.Intent)
+	return !usableID.MatchString(e.ID) || !usableID.MatchString(e.Type) || !optional(e.Session) || !optional(e.Intent)
 }
 
-// hintOf tells what an event means. An event that is not this deployment's, or names nothing, gets its outcome here.
-func (s *Service) hintOf(e Event) *hint {
-	h := &hint{Event: e, attempt: optionalID(e.Attempt), refund: optionalID(e.Refund)}
-	h.ours = e.Deployment != "" && e.Deployment == s.cfg.Deployment
+// outcome returns the outcome of an event that is not this deployment's, or names nothing; "": the database decides.
+func (r *receiver) outcome(e Event) string {
 	switch {
-	case s.cfg.Mode != "" && e.Live != (s.cfg.Mode == "live"):
-		h.outcome = otherMode
+	case r.mode != "" && e.Live != (r.mode == "live"):
+		return otherMode
 	case e.About == "":
-		h.outcome = otherType
-	case e.Deployment != "" && s.cfg.Deployment != "" && !h.ours:
-		h.outcome = foreign
-	case e.About == "session" && (h.attempt == nil || e.Session == ""), e.About != "session" && e.Intent == "":
-		h.outcome = foreign
+		return otherType
+	case e.Deployment != "" && r.deployment != "" && e.Deployment != r.deployment:
+		return foreign
+	case e.About == "session" && (optionalID(e.Attempt) == nil || e.Session == ""), e.About != "session" && e.Intent == "":
+		return foreign
 	}
-	return h
+	return ""
 }
 
-// takeEvent stores an event, and publishes the tasks that check its attempt or refunds. It returns the label of the
-// event's result. An event that cannot be stored is no error: the provider would send it again, and it would fail again.
-func (s *Service) takeEvent(ctx context.Context, h *hint) (result string, err error) {
-	if h.unusable() {
-		s.log.WarnContext(ctx, "a webhook has a valid signature, but no event with usable ids; it is ignored",
-			"event", shorten(h.ID), "type", shorten(h.Type), "session", shorten(h.Session), "intent", shorten(h.Intent))
+// take stores an event and has its attempt or refunds checked. It returns the label of the event's result. An event that
+// cannot be stored is no error: the provider would send it again, and it would fail again.
+func (r *receiver) take(ctx context.Context, e Event) (result string, err error) {
+	if unusable(e) {
+		r.log.WarnContext(ctx, "a webhook has a valid signature, but no event with usable ids; it is ignored",
+			"event", shorten(e.ID), "type", shorten(e.Type), "session", shorten(e.Session), "intent", shorten(e.Intent))
 		return "unusable", nil
 	}
-	switch {
-	case h.outcome != "":
-		result = h.outcome
-	case h.Intent != "":
-		result, err = s.hearRefund(ctx, h)
-	default:
-		result, err = s.hear(ctx, h)
-	}
-	if postgres.Rejected(err) {
-		s.log.ErrorContext(ctx, "an event of the payment provider cannot be stored; it is ignored", "event", h.ID, "type", h.Type, "error", err)
-		return "unusable", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	switch result {
-	case "":
-		return "repeated", nil
-	case unmatched:
-		s.log.ErrorContext(ctx, "an event of the payment provider is this shop's, and matches nothing in the database: read docs/payments.md, PaymentEventUnmatched",
-			"event", h.ID, "type", h.Type, "attempt", h.attempt, "session", h.Session, "intent", h.Intent)
-	case matched, otherType:
-		return "stored", nil
-	}
-	return result, nil
-}
-
-// hearRefund stores an event about a refund, a charge or a dispute, and publishes the tasks that check the refunds. It
-// returns the outcome of the event; "": it was stored before.
-func (s *Service) hearRefund(ctx context.Context, h *hint) (outcome string, err error) {
-	rows, err := s.store.hearRefund(ctx, h)
-	if err != nil {
-		return "", err
-	}
-	for _, row := range rows {
-		if row.Task != "" {
-			s.publish.Refund.Publish(ctx, delay.At(row.Task, row.DueAt, row.ServerTime))
+	ours := e.Deployment != "" && e.Deployment == r.deployment
+	if result = r.outcome(e); result == "" {
+		if e.About == "session" {
+			result, err = r.attempts.hear(ctx, e, ours)
+		} else {
+			result, err = r.refunds.hear(ctx, e, ours)
 		}
 	}
-	return rows[0].Outcome, nil
+	switch {
+	case postgres.Rejected(err):
+		r.log.ErrorContext(ctx, "an event of the payment provider cannot be stored; it is ignored",
+			"event", e.ID, "type", e.Type, "error", err)
+		return "unusable", nil
+	case err != nil:
+		return "", err
+	case result == "":
+		return "repeated", nil
+	case result == matched, result == otherType:
+		return "stored", nil
+	case result == unmatched:
+		r.log.ErrorContext(ctx, "an event of the payment provider is this shop's, and matches nothing in the database: "+
+			"read docs/payments.md, PaymentEventUnmatched",
+			"event", e.ID, "type", e.Type, "attempt", e.Attempt, "session", e.Session, "intent", e.Intent)
+	}
+	return result, nil
 }
 
 // shorten returns the beginning of a text that a log line shows.

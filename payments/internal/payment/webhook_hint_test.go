@@ -21,10 +21,12 @@ func (s *shop) reconfigure(t *testing.T, deployment, mode string) *bytes.Buffer 
 	log := &bytes.Buffer{}
 	s.metrics = prometheus.NewRegistry()
 	cfg := config
-	cfg.Deployment, cfg.Mode = deployment, mode
+	cfg.Deployment = deployment
+	s.webhooks.Deployment, s.webhooks.Mode = deployment, mode
 	logger := slog.New(slog.NewJSONHandler(log, nil))
-	s.Service = payment.NewService(s.store, payment.NewCalls(s.provider, payment.CallsConfig{}, logger, prometheus.NewRegistry()), s.publishers(), s.notified, cfg, logger, s.metrics)
-	s.addRoutes(t)
+	calls := payment.NewCalls(s.provider, payment.CallsConfig{}, logger, prometheus.NewRegistry())
+	s.connect(calls, s.notified, cfg, logger, s.metrics)
+	s.addRoutes(t, logger, s.metrics)
 	return log
 }
 

@@ -32,9 +32,9 @@ func TestRejectedWebhooks(t *testing.T) {
 	newHandler := func(secrets ...string) (*shop, *prometheus.Registry) {
 		reg := prometheus.NewRegistry()
 		log := slog.New(slog.DiscardHandler)
-		service := payment.NewService(payment.NewStore(gdb), nil, payment.Publishers{}, nil, payment.Config{WebhookSecrets: secrets}, log, reg)
-		s := &shop{Service: service}
-		s.addRoutes(t)
+		s := &shop{store: payment.NewStore(gdb), gorm: gdb, webhooks: payment.Webhooks{Secrets: strings.Join(secrets, ",")}}
+		s.connect(nil, nil, payment.Config{}, log, reg)
+		s.addRoutes(t, log, reg)
 		return s, reg
 	}
 	s, reg := newHandler(secret, oldSecret)
