@@ -1,12 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -124,20 +124,20 @@ func (p *demoProvider) routes(_, ops gin.IRouter) {
 
 // sumLedger returns the money of each currency in which customers have paid, sorted by currency.
 func sumLedger(ledger []stripesim.Payment) []providerMoney {
-	sums := []providerMoney{}
+	byCurrency := map[string]providerMoney{}
 	for _, p := range ledger {
 		if p.CapturedCents == 0 {
 			continue
 		}
-		currency := strings.ToUpper(p.Currency)
-		i, found := slices.BinarySearchFunc(sums, currency, func(m providerMoney, currency string) int {
-			return cmp.Compare(m.Currency, currency)
-		})
-		if !found {
-			sums = slices.Insert(sums, i, providerMoney{Currency: currency})
-		}
-		sums[i].CapturedCents += p.CapturedCents
-		sums[i].ReturnedCents += p.RefundedCents
+		sum := byCurrency[p.Currency]
+		sum.Currency = strings.ToUpper(p.Currency)
+		sum.CapturedCents += p.CapturedCents
+		sum.ReturnedCents += p.RefundedCents
+		byCurrency[p.Currency] = sum
+	}
+	sums := []providerMoney{} // in JSON a list, also without a currency
+	for _, currency := range slices.Sorted(maps.Keys(byCurrency)) {
+		sums = append(sums, byCurrency[currency])
 	}
 	return sums
 }

@@ -16,33 +16,31 @@ import (
 // Stripe is a [Provider]: it calls Stripe's API. It is safe for concurrent use.
 type Stripe struct {
 	stripe *stripe.Client
-	http   *http.Client
 	clock  *answerClock
 }
 
 // NewStripe returns a client of Stripe's API at a base URL, with a secret key. It sends nothing.
 func NewStripe(url, key string) *Stripe {
 	clock := &answerClock{next: http.DefaultTransport.(*http.Transport).Clone()}
-	client := &http.Client{Timeout: callTimeout, Transport: clock}
 	backends := stripe.NewBackendsWithConfig(&stripe.BackendConfig{
 		URL:        stripe.String(url),
-		HTTPClient: client,
+		HTTPClient: &http.Client{Timeout: callTimeout, Transport: clock},
 		// The tasks repeat what failed. The retries of stripe-go sleep without regard to the context.
 		MaxNetworkRetries: stripe.Int64(0),
 		EnableTelemetry:   stripe.Bool(false),
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // the callers log errors
 	})
-	return &Stripe{stripe: stripe.NewClient(key, stripe.WithBackends(backends)), http: client, clock: clock}
+	return &Stripe{stripe: stripe.NewClient(key, stripe.WithBackends(backends)), clock: clock}
 }
 
 // Close closes idle connections.
-func (p *Stripe) Close() { p.http.CloseIdleConnections() }
+func (p *Stripe) Close() { p.clock.next.CloseIdleConnections() }
 
 // Clock returns Stripe's time, estimated from its last answer. Before the first answer it is the time of this process.
 func (p *Stripe) Clock() time.Time { return time.Now().Add(time.Duration(p.clock.ahead.Load())) }
 
-// answerClock passes requests on, and learns from the header Date of the answers how far the provider's clock is ahead of
-// that of this process.
+// answerClock passes requests on, and learns from the header Date of the answers how far the provider's clock is ahead
+// of that of this process.
 type answerClock struct {
 	next  *http.Transport
 	ahead atomic.Int64 // in nanoseconds, negative for behind
@@ -62,9 +60,6 @@ func (c *answerClock) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return res, nil
 }
-
-// CloseIdleConnections is called by [http.Client.CloseIdleConnections].
-func (c *answerClock) CloseIdleConnections() { c.next.CloseIdleConnections() }
 
 // classify returns the error of a call as a [*ProviderError], and nil for nil.
 func classify(operation string, err error) error {
@@ -124,20 +119,20 @@ func (e *answerError) Error() string {
 
 func (e *answerError) Unwrap() error { return e.err }
 
-// errUnusable is the error of an answer that reports success and lacks what it must have, for example `200 {}` of a proxy.
+// errUnusable is the error of an answer that reports success and lacks what it must have, such as `200 {}` of a proxy.
 var errUnusable = errors.New("the answer reports success, but lacks the object's id or another part that it must have")
 
-// sessionOf reads a session. One that is not open is not necessarily expired, and a complete one is not necessarily paid:
-// a delayed payment method may still fail.
+// sessionOf reads a session. One that is not open is not necessarily expired, and a complete one is not necessarily
+// paid: a delayed payment method may still fail.
 func sessionOf(s *stripe.CheckoutSession) (Session, error) {
 	read := Session{
-		Owner: Owner{Deployment: s.Metadata["deployment"], Order: s.Metadata["order"], Attempt: s.ClientReferenceID},
-		ID:    s.ID, URL: s.URL,
+		Owner: ownerOf(s.Metadata), ID: s.ID, URL: s.URL,
 		Expired:     s.Status == stripe.CheckoutSessionStatusExpired,
 		Paid:        s.PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid,
 		AmountCents: s.AmountTotal, Currency: string(s.Currency), Live: s.Livemode,
 		CreatedAt: time.Unix(s.Created, 0), ExpiresAt: time.Unix(s.ExpiresAt, 0),
 	}
+	read.Attempt = s.ClientReferenceID
 	if s.PaymentIntent != nil {
 		read.Intent = s.PaymentIntent.ID
 	}
@@ -148,15 +143,14 @@ func sessionOf(s *stripe.CheckoutSession) (Session, error) {
 	return read, nil
 }
 
-// metadata is how an owner is written on an object. Keys without a value are left out.
+// metadata is how an owner is written on an object.
 func (o Owner) metadata() map[string]string {
-	fields := map[string]string{}
-	for key, value := range map[string]string{"deployment": o.Deployment, "order": o.Order, "attempt": o.Attempt} {
-		if value != "" {
-			fields[key] = value
-		}
-	}
-	return fields
+	return map[string]string{"deployment": o.Deployment, "order": o.Order, "attempt": o.Attempt}
+}
+
+// ownerOf reads what the shop has written on an object.
+func ownerOf(metadata map[string]string) Owner {
+	return Owner{Deployment: metadata["deployment"], Order: metadata["order"], Attempt: metadata["attempt"]}
 }
 
 // otherUnits are the currencies whose amounts at Stripe are in another unit than that of ISO 4217. Stripe wants amounts
@@ -182,9 +176,11 @@ func (p *Stripe) Create(ctx context.Context, c Checkout) (Session, error) {
 		LineItems: []*stripe.CheckoutSessionCreateLineItemParams{{
 			Quantity: stripe.Int64(1),
 			PriceData: &stripe.CheckoutSessionCreateLineItemPriceDataParams{
-				Currency:    stripe.String(c.Currency),
-				UnitAmount:  stripe.Int64(c.AmountCents),
-				ProductData: &stripe.CheckoutSessionCreateLineItemPriceDataProductDataParams{Name: stripe.String(c.Title)},
+				Currency:   stripe.String(c.Currency),
+				UnitAmount: stripe.Int64(c.AmountCents),
+				ProductData: &stripe.CheckoutSessionCreateLineItemPriceDataProductDataParams{
+					Name: stripe.String(c.Title),
+				},
 			},
 		}},
 	}
@@ -252,10 +248,17 @@ func (p *Stripe) Refunds(ctx context.Context, intent string) (all []ProviderRefu
 		}
 		all = append(all, read)
 	}
-	if list.Meta().URL == "" { // not a list; one without rows would have the payment refunded once more
-		return nil, classify(opRefunds, errUnusable)
+	return all, checkList(opRefunds, list)
+}
+
+// checkList returns an error if an answer is not a list. One without rows would have a payment refunded once more, or
+// would hide lost sessions, or would move the position in the books.
+func checkList[T any](operation string, list *stripe.V1List[T]) error {
+	err := list.Err()
+	if err == nil && list.Meta().URL == "" {
+		err = errUnusable
 	}
-	return all, nil
+	return classify(operation, err)
 }
 
 // Refund implements [Returns].
@@ -273,10 +276,10 @@ func (p *Stripe) Refund(ctx context.Context, r Return) (made ProviderRefund, err
 }
 
 // minimumCents has the smallest amount of a payment at Stripe, by currency, in the currency's smallest unit. Stripe
-// compares it with the amount in the account's currency of settlement: this table is right for an account that settles in
-// the same currency.
+// compares it with the amount in the account's currency of settlement: this table is right for an account that settles
+// in the same currency.
 var minimumCents = map[string]int64{
 	"AED": 200, "AUD": 50, "BGN": 100, "BRL": 50, "CAD": 50, "CHF": 50, "CZK": 1500, "DKK": 250, "EUR": 50, "GBP": 30,
-	"HKD": 400, "HUF": 17500, "INR": 50, "JPY": 50, "MXN": 1000, "MYR": 200, "NOK": 300, "NZD": 50, "PLN": 200, "RON": 200,
-	"SEK": 300, "SGD": 50, "THB": 1000, "USD": 50,
+	"HKD": 400, "HUF": 17500, "INR": 50, "JPY": 50, "MXN": 1000, "MYR": 200, "NOK": 300, "NZD": 50, "PLN": 200,
+	"RON": 200, "SEK": 300, "SGD": 50, "THB": 1000, "USD": 50,
 }

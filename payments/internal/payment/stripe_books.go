@@ -22,11 +22,8 @@ func (p *Stripe) Movements(ctx context.Context, from, to time.Time, after string
 		params.StartingAfter = stripe.String(after)
 	}
 	list := p.stripe.V1BalanceTransactions.List(ctx, params)
-	if err := list.Err(); err != nil {
-		return MovementPage{}, classify(opMovements, err)
-	}
-	if list.Meta().URL == "" { // not a list; one without rows would move the position
-		return MovementPage{}, classify(opMovements, errUnusable)
+	if err := checkList(opMovements, list); err != nil {
+		return MovementPage{}, err
 	}
 	page := MovementPage{More: list.Meta().HasMore, Now: dateOf(list.LastResponse())}
 	for _, b := range list.Data() {
@@ -45,8 +42,17 @@ func dateOf(r *stripe.APIResponse) time.Time {
 	return time.Now()
 }
 
-// movementOf reads a balance transaction. The amount and the currency are those of the charge, the refund or the dispute:
-// a balance transaction may have been converted to the currency of the account.
+// movementKinds are the kinds of the balance transactions that move money of a payment.
+var movementKinds = map[stripe.BalanceTransactionReportingCategory]MovementKind{
+	stripe.BalanceTransactionReportingCategoryCharge:          Captured,
+	stripe.BalanceTransactionReportingCategoryRefund:          Refunded,
+	stripe.BalanceTransactionReportingCategoryRefundFailure:   RefundFailed,
+	stripe.BalanceTransactionReportingCategoryDispute:         Disputed,
+	stripe.BalanceTransactionReportingCategoryDisputeReversal: DisputeReversed,
+}
+
+// movementOf reads a balance transaction. The amount and the currency are those of the charge, the refund or the
+// dispute: a balance transaction may have been converted to the currency of the account.
 func movementOf(b *stripe.BalanceTransaction) Movement {
 	m := Movement{ID: b.ID, At: time.Unix(b.Created, 0)}
 	if b.Source == nil {
@@ -56,60 +62,39 @@ func movementOf(b *stripe.BalanceTransaction) Movement {
 	var intent *stripe.PaymentIntent
 	switch charge, refund, dispute := b.Source.Charge, b.Source.Refund, b.Source.Dispute; {
 	case charge != nil:
-		m.AmountCents, m.Currency, intent, m.Owner = charge.AmountCaptured, string(charge.Currency), charge.PaymentIntent, ownerOf(charge.Metadata)
-		if b.ReportingCategory == stripe.BalanceTransactionReportingCategoryCharge {
-			m.Kind = Captured
-		}
+		m.AmountCents, m.Currency, intent = charge.AmountCaptured, string(charge.Currency), charge.PaymentIntent
+		m.Owner = ownerOf(charge.Metadata)
 	case refund != nil:
-		m.AmountCents, m.Currency, intent, m.Owner = refund.Amount, string(refund.Currency), refund.PaymentIntent, ownerOf(refund.Metadata)
-		m.Refund = refund.Metadata["refund"]
-		switch b.ReportingCategory {
-		case stripe.BalanceTransactionReportingCategoryRefund:
-			m.Kind = Refunded
-		case stripe.BalanceTransactionReportingCategoryRefundFailure:
-			m.Kind = RefundFailed
-		}
+		m.AmountCents, m.Currency, intent = refund.Amount, string(refund.Currency), refund.PaymentIntent
+		m.Owner, m.Refund = ownerOf(refund.Metadata), refund.Metadata["refund"]
 	case dispute != nil:
 		m.AmountCents, m.Currency, intent = dispute.Amount, string(dispute.Currency), dispute.PaymentIntent
-		switch b.ReportingCategory {
-		case stripe.BalanceTransactionReportingCategoryDispute:
-			m.Kind = Disputed
-		case stripe.BalanceTransactionReportingCategoryDisputeReversal:
-			m.Kind = DisputeReversed
-		}
 	}
-	if intent == nil { // not of a Checkout Session
-		m.Kind = OtherMovement
-		return m
+	if intent != nil { // of a Checkout Session
+		m.Intent, m.Kind = intent.ID, movementKinds[b.ReportingCategory]
 	}
-	m.Intent = intent.ID
 	return m
-}
-
-// ownerOf reads what the shop has written on an object.
-func ownerOf(metadata map[string]string) Owner {
-	return Owner{Deployment: metadata["deployment"], Order: metadata["order"], Attempt: metadata["attempt"]}
 }
 
 // OpenSessions implements [Books].
 func (p *Stripe) OpenSessions(ctx context.Context, since time.Time, after string) (SessionPage, error) {
-	params := &stripe.CheckoutSessionListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: since.Unix()}}
+	params := &stripe.CheckoutSessionListParams{
+		CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: since.Unix()},
+		Status:       stripe.String(string(stripe.CheckoutSessionStatusOpen)),
+	}
 	params.Limit = stripe.Int64(listLimit)
-	params.Status = stripe.String(string(stripe.CheckoutSessionStatusOpen))
 	if after != "" {
 		params.StartingAfter = stripe.String(after)
 	}
 	list := p.stripe.V1CheckoutSessions.List(ctx, params)
-	if err := list.Err(); err != nil {
-		return SessionPage{}, classify(opSessions, err)
-	}
-	if list.Meta().URL == "" { // not a list; one without rows would hide lost sessions
-		return SessionPage{}, classify(opSessions, errUnusable)
+	if err := checkList(opSessions, list); err != nil {
+		return SessionPage{}, err
 	}
 	page := SessionPage{More: list.Meta().HasMore}
 	for _, s := range list.Data() {
 		page.Rows = append(page.Rows, Session{
-			Owner: ownerOf(s.Metadata), ID: s.ID, Live: s.Livemode, CreatedAt: time.Unix(s.Created, 0), ExpiresAt: time.Unix(s.ExpiresAt, 0),
+			Owner: ownerOf(s.Metadata), ID: s.ID, Live: s.Livemode,
+			CreatedAt: time.Unix(s.Created, 0), ExpiresAt: time.Unix(s.ExpiresAt, 0),
 		})
 	}
 	return page, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/stripe/stripe-go/v85"
 	"github.com/stripe/stripe-go/v85/webhook"
 )
 
@@ -29,8 +30,8 @@ func verifyEvent(body []byte, signature string, secrets []string) error {
 	return err
 }
 
-// readEvent reads the body of a webhook. It decodes only the fields that it needs, because the other fields differ between
-// the versions of the API. The event's ID is "" if the body is not an event.
+// readEvent reads the body of a webhook. It decodes only the fields that it needs, because the other fields differ
+// between the versions of the API. The event's ID is "" if the body is not an event.
 func readEvent(body []byte) Event {
 	var read struct {
 		ID       string `json:"id"`
@@ -44,21 +45,23 @@ func readEvent(body []byte) Event {
 		return Event{}
 	}
 	var object struct {
-		ID                string            `json:"id"`
-		ClientReferenceID string            `json:"client_reference_id"`
-		PaymentIntent     objectID          `json:"payment_intent"`
-		Metadata          map[string]string `json:"metadata"`
+		ID                string               `json:"id"`
+		ClientReferenceID string               `json:"client_reference_id"`
+		PaymentIntent     stripe.PaymentIntent `json:"payment_intent"`
+		Metadata          map[string]string    `json:"metadata"`
 	}
 	_ = json.Unmarshal(read.Data.Object, &object) // an object of another form names nothing
-	e := Event{ID: read.ID, Type: read.Type, Live: read.Livemode, About: subject(read.Type), Owner: ownerOf(object.Metadata)}
+	e := Event{
+		ID: read.ID, Type: read.Type, Live: read.Livemode, About: subject(read.Type), Owner: ownerOf(object.Metadata),
+	}
 	switch e.About {
 	case "session":
 		e.Attempt = cmp.Or(e.Attempt, object.ClientReferenceID)
 		e.Session, e.Complete = object.ID, read.Type == "checkout.session.completed"
 	case "refund":
-		e.Intent, e.Refund = string(object.PaymentIntent), object.Metadata["refund"]
+		e.Intent, e.Refund = object.PaymentIntent.ID, object.Metadata["refund"]
 	case "charge", "dispute":
-		e.Intent = string(object.PaymentIntent)
+		e.Intent = object.PaymentIntent.ID
 	}
 	return e
 }
@@ -76,19 +79,4 @@ func subject(kind string) string {
 		return "dispute"
 	}
 	return ""
-}
-
-// objectID is the id of an object of Stripe. In JSON it is an id, or an object with an id.
-type objectID string
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (id *objectID) UnmarshalJSON(text []byte) error {
-	var object struct {
-		ID string `json:"id"`
-	}
-	if json.Unmarshal(text, &object) == nil {
-		*id = objectID(object.ID)
-		return nil
-	}
-	return json.Unmarshal(text, (*string)(id))
 }

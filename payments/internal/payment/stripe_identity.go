@@ -13,10 +13,10 @@ func (p *Stripe) Account(ctx context.Context) (id string, err error) {
 	if err == nil && account.ID == "" {
 		err = errUnusable
 	}
-	if err != nil {
-		return "", classify(opAccount, err)
+	if err == nil {
+		id = account.ID
 	}
-	return account.ID, nil
+	return id, classify(opAccount, err)
 }
 
 // Endpoints implements [Identity].
@@ -30,10 +30,7 @@ func (p *Stripe) Endpoints(ctx context.Context) (all []Endpoint, err error) {
 		}
 		all = append(all, Endpoint{URL: e.URL, Enabled: e.Status == "enabled", Events: e.EnabledEvents})
 	}
-	if list.Meta().URL == "" {
-		return nil, classify(opEndpoints, errUnusable)
-	}
-	return all, nil
+	return all, checkList(opEndpoints, list)
 }
 
 // modeOf returns the mode of an API key: "live" or "test".
