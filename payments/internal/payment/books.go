@@ -50,7 +50,9 @@ type Reconciliation struct {
 }
 
 // NewReconciliation returns the reconciliation with a provider's books.
-func NewReconciliation(db *gorm.DB, tasks delay.TaskRows, p BooksProvider, cfg BooksConfig, log *slog.Logger) *Reconciliation {
+func NewReconciliation(
+	db *gorm.DB, tasks delay.TaskRows, p BooksProvider, cfg BooksConfig, log *slog.Logger,
+) *Reconciliation {
 	return &Reconciliation{db: db, tasks: tasks, provider: p, cfg: cfg, log: log}
 }
 
@@ -101,7 +103,8 @@ func (r *Reconciliation) Run(ctx context.Context, from time.Time) (*Report, erro
 		r.log.InfoContext(ctx, "the payment provider's books agree with the tables",
 			"report", report.Number, "position", report.Position)
 	} else {
-		r.log.ErrorContext(ctx, "the payment provider's books differ from the tables: read docs/payments.md, The provider's books",
+		r.log.ErrorContext(ctx,
+			"the payment provider's books differ from the tables: read docs/payments.md, The provider's books",
 			"report", report.Number, "lost_sessions", report.LostSessions, "currencies", report.Currencies)
 	}
 	return report, nil
@@ -110,26 +113,22 @@ func (r *Reconciliation) Run(ctx context.Context, from time.Time) (*Report, erro
 // readChunk reads all pages of the period after a position, and then stores them in one transaction, with the end of
 // the period as the position if that is later than the stored one. It returns the number of new payments of others
 // and the end, and reports whether there is another period.
-func (r *Reconciliation) readChunk(ctx context.Context, position time.Time) (foreign int64, to time.Time, more bool, err error) {
+func (r *Reconciliation) readChunk(
+	ctx context.Context, position time.Time,
+) (foreign int64, to time.Time, more bool, err error) {
 	from := position.Add(-booksOverlap).Truncate(time.Second)
 	to = position.Add(booksChunk).Truncate(time.Second)
-	rows := []bookedRow{} // in JSON [], and not null
-	var end time.Time     // by the provider's clock when it answered the first page: rows that appear later are newer
-	for after, next := "", true; next; {
-		page, err := patient(ctx, func() (MovementPage, error) { return r.provider.Movements(ctx, from, to, after) })
-		if err != nil {
-			return 0, to, false, fmt.Errorf("read the provider's books from %s to %s: %w", from, to, err)
+	read := func(after string) (MovementPage, error) { return r.provider.Movements(ctx, from, to, after) }
+	movements, now, err := all(ctx, read, func(m Movement) string { return m.ID })
+	if err != nil {
+		return 0, to, false, fmt.Errorf("read the provider's books from %s to %s: %w", from, to, err)
+	}
+	end := now.Add(-booksMargin).Truncate(time.Second) // rows that appear later are newer
+	rows := []bookedRow{}                              // in JSON [], and not null
+	for _, m := range movements {
+		if m.Kind != OtherMovement && m.AmountCents > 0 && m.At.Before(end) {
+			rows = append(rows, r.booked(m))
 		}
-		if end.IsZero() {
-			end = page.Now.Add(-booksMargin).Truncate(time.Second)
-		}
-		for _, m := range page.Rows {
-			after = m.ID
-			if m.Kind != OtherMovement && m.AmountCents > 0 && m.At.Before(end) {
-				rows = append(rows, r.booked(m))
-			}
-		}
-		next = page.More && len(page.Rows) > 0
 	}
 	if more = to.Before(end); !more {
 		to = end
@@ -138,21 +137,35 @@ func (r *Reconciliation) readChunk(ctx context.Context, position time.Time) (for
 	return foreign, to, more, err
 }
 
-// patient reads a page. While the provider gets too many calls, or a call that somebody waits for goes first, it
-// waits and tries again: a page that fails would repeat all pages of the period.
-func patient[T any](ctx context.Context, read func() (T, error)) (page T, err error) {
+// all reads all pages of a list. It returns the rows, and the provider's time when it answered the first page. While
+// the provider gets too many calls, or a call that somebody waits for goes first, it waits and tries again, because a
+// page that fails would repeat all pages of the period.
+func all[T any](
+	ctx context.Context, read func(after string) (Page[T], error), id func(T) string,
+) (rows []T, now time.Time, err error) {
 	const tries, wait = 120, 500 * time.Millisecond // a minute, so that a busy shop gets a report, too
-	for range tries {
-		if page, err = read(); !isClass(err, Busy) {
-			return page, err
+	for after, tried := "", 0; ; {
+		page, err := read(after)
+		if isClass(err, Busy) && tried < tries {
+			tried++
+			select {
+			case <-time.After(wait):
+				continue
+			case <-ctx.Done():
+			}
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return page, err
+		if err != nil {
+			return nil, now, err
 		}
+		if after == "" {
+			now = page.Now
+		}
+		rows = append(rows, page.Rows...)
+		if !page.More || len(page.Rows) == 0 {
+			return rows, now, nil
+		}
+		after, tried = id(page.Rows[len(page.Rows)-1]), 0
 	}
-	return page, err
 }
 
 // bookedRow is a movement as books_match.sql reads it.

@@ -24,36 +24,37 @@ const sessionAge = 25 * time.Hour
 // their tabs could pay next to a new order. It expires only sessions that an operator has known of, by an incident
 // that is closed. Otherwise it opens the incident. It returns the numbers of both.
 func (r *Reconciliation) expireLost(ctx context.Context) (expired, waiting int64, err error) {
-	sessions, since := map[uuid.UUID]Session{}, time.Now().Add(-sessionAge)
-	for after, next := "", true; next; {
-		page, err := patient(ctx, func() (SessionPage, error) { return r.provider.OpenSessions(ctx, since, after) })
-		if err != nil {
-			return 0, 0, fmt.Errorf("list open sessions: %w", err)
-		}
-		for _, s := range page.Rows {
-			after = s.ID
-			if id := optionalID(s.Attempt); id != nil && r.owns(s.Owner) && (r.cfg.Mode == "" || s.Live == (r.cfg.Mode == "live")) {
-				sessions[*id] = s
-			}
-		}
-		next = page.More && len(page.Rows) > 0
+	since := time.Now().Add(-sessionAge)
+	read := func(after string) (SessionPage, error) { return r.provider.OpenSessions(ctx, since, after) }
+	open, _, err := all(ctx, read, func(s Session) string { return s.ID })
+	if err != nil {
+		return 0, 0, fmt.Errorf("list open sessions: %w", err)
 	}
-	// Asked after the list: attempts are committed before their sessions are made.
-	var lost []struct{ ID uuid.UUID }
-	if _, err := r.scan(ctx, &lost, `SELECT id FROM unnest($1::uuid[]) AS id
-		WHERE NOT EXISTS (SELECT FROM payment_attempts a WHERE a.id = id.id)`, slices.Collect(maps.Keys(sessions))); err != nil || len(lost) == 0 {
-		return 0, 0, err
+	sessions := map[uuid.UUID]Session{}
+	for _, s := range open {
+		id := optionalID(s.Attempt)
+		if id != nil && r.owns(s.Owner) && (r.cfg.Mode == "" || s.Live == (r.cfg.Mode == "live")) {
+			sessions[*id] = s
+		}
 	}
-	// An operator knows the sessions up to the newest that an incident was about, unless an incident is open.
-	var known struct{ SeenUntil time.Time }
-	if _, err := r.scan(ctx, &known, `SELECT max(seen_until) AS seen_until FROM payment_incidents WHERE kind = 'lost_sessions'
-		HAVING bool_and(closed_at IS NOT NULL) AND max(seen_until) IS NOT NULL`); err != nil {
+	// Asked after the list, because attempts are committed before their sessions are made. An operator knows the sessions
+	// up to the newest that an incident was about, unless an incident is open.
+	var lost []struct {
+		ID         uuid.UUID
+		KnownUntil time.Time
+	}
+	_, err = r.scan(ctx, &lost, `
+		SELECT id, (SELECT max(seen_until) FROM payment_incidents WHERE kind = 'lost_sessions'
+			HAVING bool_and(closed_at IS NOT NULL)) AS known_until
+		FROM unnest($1::uuid[]) AS id
+		WHERE NOT EXISTS (SELECT FROM payment_attempts a WHERE a.id = id.id)`, slices.Collect(maps.Keys(sessions)))
+	if err != nil {
 		return 0, 0, err
 	}
 	var newest time.Time
 	for _, row := range lost {
 		s := sessions[row.ID]
-		if s.CreatedAt.After(known.SeenUntil) {
+		if s.CreatedAt.After(row.KnownUntil) {
 			waiting++
 			if s.CreatedAt.After(newest) {
 				newest = s.CreatedAt
@@ -65,15 +66,17 @@ func (r *Reconciliation) expireLost(ctx context.Context) (expired, waiting int64
 			continue
 		}
 		expired++
-		r.log.WarnContext(ctx, "a lost session was expired: the database does not have its attempt", "session", s.ID, "attempt", s.Attempt)
+		r.log.WarnContext(ctx, "a lost session was expired: the database does not have its attempt",
+			"session", s.ID, "attempt", s.Attempt)
 	}
 	if waiting == 0 {
 		return expired, 0, nil
 	}
-	err = r.db.WithContext(ctx).Exec(`INSERT INTO payment_incidents (id, kind, detail, seen_until) VALUES ($1, 'lost_sessions', $2, $3)
+	detail := fmt.Sprintf("%d open sessions at the provider belong to attempts that the database does not have", waiting)
+	if err := r.db.WithContext(ctx).Exec(`
+		INSERT INTO payment_incidents (id, kind, detail, seen_until) VALUES ($1, 'lost_sessions', $2, $3)
 		ON CONFLICT (kind) WHERE closed_at IS NULL DO UPDATE SET detail = excluded.detail, seen_until = excluded.seen_until`,
-		keyset.NewID(), fmt.Sprintf("%d open sessions at the provider belong to attempts that the database does not have", waiting), newest).Error
-	if err != nil {
+		keyset.NewID(), detail, newest).Error; err != nil {
 		return 0, 0, fmt.Errorf("open a payment incident: %w", err)
 	}
 	return expired, waiting, nil
@@ -96,7 +99,8 @@ func (r *Reconciliation) CloseIncident(ctx context.Context, id uuid.UUID, actor,
 	case !found:
 		return rest.NotFound.Errorf("There is no incident %s.", id)
 	}
-	r.log.WarnContext(ctx, "an operator closed a payment incident", "incident", id, "kind", row.Kind, "actor", actor, "note", note)
+	r.log.WarnContext(ctx, "an operator closed a payment incident",
+		"incident", id, "kind", row.Kind, "actor", actor, "note", note)
 	return nil
 }
 
@@ -121,6 +125,7 @@ func (r *Reconciliation) Keep(ctx context.Context, intent, actor, note string) e
 	case !row.Kept:
 		return NotUnclaimed.Errorf("The payment %s is kept already, or its money was returned.", intent)
 	}
-	r.log.WarnContext(ctx, "an operator keeps the money of an unclaimed payment", "intent", intent, "actor", actor, "note", note)
+	r.log.WarnContext(ctx, "an operator keeps the money of an unclaimed payment",
+		"intent", intent, "actor", actor, "note", note)
 	return nil
 }

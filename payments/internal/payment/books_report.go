@@ -17,10 +17,10 @@ type Report struct {
 	Number          int64            `json:"number"`
 	MadeAt          time.Time        `json:"made_at"`
 	Position        time.Time        `json:"position"` // all movements before it are read
-	Balanced        bool             `json:"balanced"` // reports whether nothing needs an operator, apart from unclaimed money
+	Balanced        bool             `json:"balanced"` // reports whether nothing but unclaimed money needs an operator
 	Foreign         int64            `json:"foreign_charges"`
 	ExpiredSessions int64            `json:"expired_sessions"`
-	LostSessions    int64            `json:"lost_sessions"` // open ones that an operator must look at before they are expired
+	LostSessions    int64            `json:"lost_sessions"` // that an operator must look at before they are expired
 	Currencies      []CurrencyReport `json:"currencies"`
 }
 
@@ -109,8 +109,8 @@ func (r *Reconciliation) Check(ctx context.Context) error {
 	case err != nil:
 		return err
 	case last == nil:
-		return fmt.Errorf("%w: there is no report of the provider's books yet; a process with the role reconciler makes one every hour",
-			app.ErrUnchecked)
+		return fmt.Errorf("%w: there is no report of the provider's books yet; "+
+			"a process with the role reconciler makes one every hour", app.ErrUnchecked)
 	}
 	var errs []error
 	if time.Since(last.MadeAt) > oldReport {
@@ -119,16 +119,17 @@ func (r *Reconciliation) Check(ctx context.Context) error {
 	for _, c := range last.Currencies {
 		currency := strings.ToUpper(c.Currency)
 		if c.DifferenceCount != 0 {
-			errs = append(errs, fmt.Errorf("%d differences, %s in all: compare the attempts of GET /ops/api/books with the payments "+
-				"in the provider's dashboard", c.DifferenceCount, Amount(c.DifferenceCents, currency)))
+			errs = append(errs, fmt.Errorf("%d differences, %s in all: compare the attempts of GET /ops/api/books "+
+				"with the payments in the provider's dashboard", c.DifferenceCount, Amount(c.DifferenceCents, currency)))
 		}
 		if open := c.UnclaimedCents - c.KeptCents; open != 0 {
-			errs = append(errs, fmt.Errorf("%s are unclaimed: return them in the provider's dashboard, or keep them on the operators' page",
-				Amount(open, currency)))
+			errs = append(errs, fmt.Errorf("%s are unclaimed: return them in the provider's dashboard, "+
+				"or keep them on the operators' page", Amount(open, currency)))
 		}
 	}
 	if last.LostSessions > 0 {
-		errs = append(errs, fmt.Errorf("%d open sessions are lost: close their incident on the operators' page", last.LostSessions))
+		errs = append(errs, fmt.Errorf("%d open sessions are lost: close their incident on the operators' page",
+			last.LostSessions))
 	}
 	if err := app.JoinErrors(errs...); err != nil {
 		return fmt.Errorf("report %d of %s: %w", last.Number, last.MadeAt.UTC().Format(time.RFC3339), err)

@@ -69,7 +69,9 @@ func (r *Reconciliation) locked(ctx context.Context, do func(tx *gorm.DB, positi
 }
 
 // storeMovements stores movements and moves the position. It returns the number of new charges that are foreign.
-func (r *Reconciliation) storeMovements(ctx context.Context, rows []bookedRow, position time.Time) (foreign int64, err error) {
+func (r *Reconciliation) storeMovements(
+	ctx context.Context, rows []bookedRow, position time.Time,
+) (foreign int64, err error) {
 	body, err := json.Marshal(rows)
 	if err != nil {
 		return 0, fmt.Errorf("payment books: %w", err)
@@ -113,7 +115,8 @@ func (r *Reconciliation) complete(ctx context.Context, report *Report) error {
 // last returns the last report, or nil.
 func (r *Reconciliation) last(ctx context.Context) (*Report, error) {
 	var row struct{ Report string }
-	found, err := r.scan(ctx, &row, `SELECT (report || jsonb_build_object('number', number, 'made_at', made_at))::text AS report
+	found, err := r.scan(ctx, &row, `
+		SELECT (report || jsonb_build_object('number', number, 'made_at', made_at))::text AS report
 		FROM payment_reports ORDER BY number DESC LIMIT 1`)
 	if err != nil || !found {
 		return nil, err

@@ -33,10 +33,13 @@ func newBooksShop(t *testing.T) *booksShop {
 }
 
 // reconciliation returns the reconciliation of a shop's deployment with the books of a provider.
-func (s *shop) reconciliation(p payment.Provider, deployment string, reg prometheus.Registerer) *payment.Reconciliation {
+func (s *shop) reconciliation(
+	p payment.Provider, deployment string, reg prometheus.Registerer,
+) *payment.Reconciliation {
 	log := slog.New(slog.DiscardHandler)
 	cfg := payment.BooksConfig{Deployment: deployment, Mode: "test", AttemptKind: payment.SettleKind}
-	return payment.NewReconciliation(s.gorm, s.store.TaskRows, payment.NewCalls(p, payment.CallsConfig{}, log, reg), cfg, log)
+	calls := payment.NewCalls(p, payment.CallsConfig{}, log, reg)
+	return payment.NewReconciliation(s.gorm, s.store.TaskRows, calls, cfg, log)
 }
 
 // read makes a report, two minutes later by the provider's clock, so that all movements until now are read.
@@ -125,7 +128,8 @@ func (s *booksShop) latePaid(t *testing.T) (*order.Order, *payment.Attempt, stri
 	return o, a, s.intent(t, a)
 }
 
-// TestBooksBalance reads the books of a healthy shop twice. No timeout bounds a report, however many movements there are.
+// TestBooksBalance reads the books of a healthy shop twice. No timeout bounds a report, however many movements there
+// are.
 func TestBooksBalance(t *testing.T) {
 	s := newBooksShop(t)
 	s.exec(t, `ALTER TABLE payment_reports ADD CHECK (current_setting('statement_timeout') = '0' AND current_setting('enable_seqscan') = 'on')`)
@@ -140,7 +144,8 @@ func TestBooksBalance(t *testing.T) {
 	again := s.read(t)
 	c = wantReport(t, again, 2000, 2000, true)
 	if again.Number <= r.Number || c.There.CapturedCents != 3000 || c.Here.CapturedCents != 3000 {
-		t.Errorf("report %d, after report %d, has %+v there and %+v here, want 3000 captured", again.Number, r.Number, c.There, c.Here)
+		t.Errorf("report %d, after report %d, has %+v there and %+v here, want 3000 captured",
+			again.Number, r.Number, c.There, c.Here)
 	}
 	s.check(t)
 }
@@ -174,7 +179,8 @@ func TestBooksFindWhatWebhooksLost(t *testing.T) {
 			t.Errorf("%d cents are under way, want 1000", c.UnderWayCents)
 		}
 		s.exec(t, `UPDATE provider_movements SET at = at - interval '2 hours'`)
-		wantDifferences(t, wantReport(t, s.read(t), 1000, 0, false), 1000, payment.Difference{Attempt: a.ID, What: "captured", There: 1000})
+		wantDifferences(t, wantReport(t, s.read(t), 1000, 0, false), 1000,
+			payment.Difference{Attempt: a.ID, What: "captured", There: 1000})
 		s.settle(t, o.ID)
 		s.wantOrder(t, o, "paid")
 		wantReport(t, s.read(t), 1000, 1000, true)
@@ -257,8 +263,8 @@ func TestRowsThatComeLate(t *testing.T) {
 	}
 }
 
-// TestReadAgainFromATime reads the books again from a time before the first attempt that the database has, as after the
-// loss of a database. A time that is later than the position leaves nothing out.
+// TestReadAgainFromATime reads the books again from a time before the first attempt that the database has, as after
+// the loss of a database. A time that is later than the position leaves nothing out.
 func TestReadAgainFromATime(t *testing.T) {
 	s := newBooksShop(t)
 	s.paid(t)
@@ -341,7 +347,8 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	runs.Wait()
 	r := s.read(t)
 	wantReport(t, r, 3000, 3000, true)
-	wrong := `SELECT count(*) FROM payment_reports WHERE report #> '{currencies,0,there,captured_cents}' <> '3000' OR NOT (report->'balanced')::boolean`
+	wrong := `SELECT count(*) FROM payment_reports
+		WHERE report #> '{currencies,0,there,captured_cents}' <> '3000' OR NOT (report->'balanced')::boolean`
 	if n := testenv.Query[int](t, s.db, wrong); n > 0 || r.Number != 5 {
 		t.Errorf("of %d reports, %d do not have 3000 cents captured; want 5 and 0", r.Number, n)
 	}
@@ -367,8 +374,8 @@ func TestRestoreOfTheProvider(t *testing.T) {
 		payment.Difference{Attempt: changed.ID, What: "captured", There: 900, Here: 1000})
 }
 
-// TestRestoreToBeforeTheSession puts an attempt back to a time before its session was stored. Its payment is unclaimed, until
-// an event tells the session.
+// TestRestoreToBeforeTheSession puts an attempt back to a time before its session was stored. Its payment is
+// unclaimed, until an event tells the session.
 func TestRestoreToBeforeTheSession(t *testing.T) {
 	s := newBooksShop(t)
 	o, a := s.placeOpen(t)
@@ -390,8 +397,8 @@ func TestRestoreToBeforeTheSession(t *testing.T) {
 	s.wantAttempt(t, o, a.ID, "succeeded late owed")
 }
 
-// TestRestoreOfTheShop puts the shop's database back to a time before four payments, while the provider goes on. One of
-// them is paid after the restore.
+// TestRestoreOfTheShop puts the shop's database back to a time before four payments, while the provider goes on. One
+// of them is paid after the restore.
 func TestRestoreOfTheShop(t *testing.T) {
 	s := newBooksShop(t)
 	s.paid(t)

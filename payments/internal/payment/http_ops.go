@@ -17,15 +17,15 @@ const maxDecision = 200
 
 // opsRoutes adds the operators' API: the state of all payments, and what operators decide about money.
 func opsRoutes(ops gin.IRouter, db *gorm.DB, refunds *Refunds, books *Reconciliation) {
-	ops.Match(rest.ReadMethods, "/payments", rest.Parameters(), rest.Handle(func(c *gin.Context) error {
+	state := func(c *gin.Context) error {
 		all, err := stats(c.Request.Context(), db)
 		if err != nil {
 			return err
 		}
 		c.JSON(http.StatusOK, all)
 		return nil
-	}))
-	ops.POST("/refunds/:id/retry", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(func(c *gin.Context) error {
+	}
+	retry := func(c *gin.Context) error {
 		id, err := rest.PathID(c, "a refund")
 		if err != nil {
 			return err
@@ -35,16 +35,19 @@ func opsRoutes(ops gin.IRouter, db *gorm.DB, refunds *Refunds, books *Reconcilia
 		}
 		c.Status(http.StatusNoContent)
 		return nil
-	}))
-	ops.POST("/refunds/:id/settled-outside", rest.Parameters(), decided(pathID("a refund"), refunds.SettleOutside))
-	ops.Match(rest.ReadMethods, "/books", rest.Parameters(), rest.Handle(func(c *gin.Context) error {
+	}
+	list := func(c *gin.Context) error {
 		list, err := books.List(c.Request.Context())
 		if err != nil {
 			return err
 		}
 		c.JSON(http.StatusOK, list)
 		return nil
-	}))
+	}
+	ops.Match(rest.ReadMethods, "/payments", rest.Parameters(), rest.Handle(state))
+	ops.POST("/refunds/:id/retry", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(retry))
+	ops.POST("/refunds/:id/settled-outside", rest.Parameters(), decided(pathID("a refund"), refunds.SettleOutside))
+	ops.Match(rest.ReadMethods, "/books", rest.Parameters(), rest.Handle(list))
 	ops.POST("/books/unclaimed/:intent/keep", rest.Parameters(), decided(pathIntent, books.Keep))
 	ops.POST("/books/incidents/:id/close", rest.Parameters(), decided(pathID("an incident"), books.CloseIncident))
 }
@@ -78,7 +81,9 @@ func pathID(what string) func(*gin.Context) (uuid.UUID, error) {
 func pathIntent(c *gin.Context) (string, error) {
 	intent := c.Param("intent")
 	if !usableID.MatchString(intent) {
-		return "", rest.MalformedRequest(rest.FieldError{Parameter: "intent", Detail: "must be the id of a payment at the provider"})
+		return "", rest.MalformedRequest(rest.FieldError{
+			Parameter: "intent", Detail: "must be the id of a payment at the provider",
+		})
 	}
 	return intent, nil
 }

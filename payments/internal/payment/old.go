@@ -22,7 +22,8 @@ const (
 var deleteOldSQL = []string{
 	// The provider sends an event again for three days, and operators look here for what it has sent.
 	`DELETE FROM provider_events WHERE id IN (
-		SELECT id FROM provider_events WHERE received_at < now() - interval '30 days' ORDER BY received_at LIMIT $1::bigint)`,
+		SELECT id FROM provider_events WHERE received_at < now() - interval '30 days'
+		ORDER BY received_at LIMIT $1::bigint)`,
 	// A year, and a month to close its accounts.
 	`DELETE FROM payment_reports WHERE number IN (
 		SELECT number FROM payment_reports WHERE made_at < now() - interval '400 days' LIMIT $1::bigint)`,
@@ -32,7 +33,7 @@ var deleteOldSQL = []string{
 func runDeletions(ctx context.Context, db *gorm.DB, log *slog.Logger) error {
 	return reconcile.Every(ctx, deleteEvery, log, func(ctx context.Context) {
 		if err := deleteOld(ctx, db, maxDeleted); err != nil && ctx.Err() == nil {
-			log.WarnContext(ctx, "old events and reports of the payment provider are not deleted; it is tried again in an hour", "error", err)
+			log.WarnContext(ctx, "old events and reports of payments are not deleted; it is tried again", "error", err)
 		}
 	})
 }

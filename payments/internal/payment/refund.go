@@ -78,7 +78,8 @@ type Refunds struct {
 
 // NewRefunds returns the refunds of a database. It registers their metrics with reg.
 func NewRefunds(
-	db *gorm.DB, tasks delay.TaskRows, calls *Calls, publish refundPublisher, notify refundNotifier, log *slog.Logger, reg prometheus.Registerer,
+	db *gorm.DB, tasks delay.TaskRows, calls *Calls, publish refundPublisher, notify refundNotifier,
+	log *slog.Logger, reg prometheus.Registerer,
 ) *Refunds {
 	f := promauto.With(reg)
 	r := &Refunds{db: db, tasks: tasks, provider: calls, publish: publish, notify: notify, log: log,
@@ -146,7 +147,9 @@ type decision struct {
 }
 
 // decide moves a failed refund to a state by a statement, whose first argument is the id of the refund.
-func (r *Refunds) decide(ctx context.Context, state RefundState, statement string, id uuid.UUID, args ...any) (d decision, err error) {
+func (r *Refunds) decide(
+	ctx context.Context, state RefundState, statement string, id uuid.UUID, args ...any,
+) (d decision, err error) {
 	_, err = postgres.Scan(ctx, r.db, &d, statement, append([]any{id}, args...)...)
 	switch {
 	case err != nil:
@@ -154,7 +157,8 @@ func (r *Refunds) decide(ctx context.Context, state RefundState, statement strin
 	case !d.Found:
 		return d, rest.NotFound.Errorf("There is no refund %s.", id)
 	case !d.Moved:
-		return d, NotFailed.Errorf("The refund %s has not failed. It has ended in another way, or is sent without your help.", id)
+		return d, NotFailed.Errorf(
+			"The refund %s has not failed. It has ended in another way, or is sent without your help.", id)
 	}
 	r.states.WithLabelValues(string(state)).Inc()
 	r.notify.Notify(d.CustomerID.String(), d.OrderID.String())

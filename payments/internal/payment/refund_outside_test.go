@@ -124,8 +124,8 @@ func TestSettleOutsideMeetsEvent(t *testing.T) {
 	}
 }
 
-// TestByHandFailsLater refunds a late payment by hand at the provider. That refund counts, and fails later: an operator
-// decides, and nothing is sent before.
+// TestByHandFailsLater refunds a late payment by hand at the provider. That refund counts, and fails later: an
+// operator decides, and nothing is sent before.
 func TestByHandFailsLater(t *testing.T) {
 	s := newMemoryShop(t)
 	o, a := s.late(t)
@@ -148,8 +148,8 @@ func TestByHandFailsLater(t *testing.T) {
 	s.check(t)
 }
 
-// TestByHandAfterFailure refunds a payment by hand after its refund failed, and that refund fails, too. Until the provider
-// has confirmed it, the refund is failed, and nothing is sent.
+// TestByHandAfterFailure refunds a payment by hand after its refund failed, and that refund fails, too. Until the
+// provider has confirmed it, the refund is failed, and nothing is sent.
 func TestByHandAfterFailure(t *testing.T) {
 	s := newMemoryShop(t)
 	o, a := s.late(t)

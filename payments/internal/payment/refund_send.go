@@ -72,7 +72,8 @@ func (r *Refunds) sendOne(ctx context.Context, t takenRefund) error {
 		return r.move(ctx, t, next)
 	}
 	sent, err := r.provider.Refund(ctx, Return{
-		Refund: t.ID.String(), Try: t.Try, Intent: t.PaymentIntent, AmountCents: missing, Key: fmt.Sprintf("%s-%d", t.ID, t.Try),
+		Refund: t.ID.String(), Try: t.Try, Intent: t.PaymentIntent, AmountCents: missing,
+		Key: fmt.Sprintf("%s-%d", t.ID, t.Try),
 	})
 	switch {
 	case isClass(err, Replayed), causeIs(err, LowBalance):
@@ -101,11 +102,13 @@ func (r *Refunds) unknownPayment(ctx context.Context, t takenRefund, err error) 
 	if !t.Old { // this is an answer: the next check is later
 		return errors.Join(err, r.move(ctx, t, refundStep{state: t.State, err: t.Error}))
 	}
-	return r.move(ctx, t, refundStep{state: Failed, err: "the payment provider does not know the payment: " + err.Error()})
+	text := "the payment provider does not know the payment: " + err.Error()
+	return r.move(ctx, t, refundStep{state: Failed, err: text})
 }
 
-// refused returns the step of a refund that the provider refused for good: it failed, because a repeated call, with any
-// key, would be refused as well. If an operator returned the money meanwhile, the next event about it confirms the refund.
+// refused returns the step of a refund that the provider refused for good: it failed, because a repeated call, with
+// any key, would be refused as well. If an operator returned the money meanwhile, the next event about it confirms
+// the refund.
 func refused(err error) refundStep {
 	text := "refused"
 	if e, ok := errors.AsType[*ProviderError](err); ok && e.Cause != "" {
@@ -167,7 +170,8 @@ func (r *Refunds) move(ctx context.Context, t takenRefund, step refundStep) erro
 		return fmt.Errorf("store the state of refund %s: %w", t.ID, err)
 	}
 	if step.err != "" && step.err != t.Error {
-		r.log.ErrorContext(ctx, "a refund did not succeed", "refund", t.ID, "order_id", t.OrderID, "state", step.state, "error", step.err)
+		r.log.ErrorContext(ctx, "a refund did not succeed",
+			"refund", t.ID, "order_id", t.OrderID, "state", step.state, "error", step.err)
 	}
 	if moved {
 		r.states.WithLabelValues(string(step.state)).Inc()

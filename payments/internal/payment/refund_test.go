@@ -125,8 +125,8 @@ func refundFails(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	s.sendRefund(t, a.ID)
 }
 
-// refundFailsAfterConfirmation has the customer's bank return the money to the provider after the refund was confirmed.
-// Only a webhook reports it.
+// refundFailsAfterConfirmation has the customer's bank return the money to the provider after the refund was
+// confirmed. Only a webhook reports it.
 func refundFailsAfterConfirmation(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
@@ -153,8 +153,8 @@ func (s *shop) failAtBank(t *testing.T, a *payment.Attempt) {
 	s.deliver(t, eventBody("evt_"+uuid.NewString(), "refund.failed", "v", fmt.Appendf(nil, `{"object":"refund","payment_intent":%q}`, intent)))
 }
 
-// refundFailsDuringCheck delivers the webhook after the worker has read that the refund is confirmed, and before the worker
-// stores that.
+// refundFailsDuringCheck delivers the webhook after the worker has read that the refund is confirmed, and before the
+// worker stores that.
 func refundFailsDuringCheck(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	s.hook(t, hook{call: "refund", after: func() { s.failAtBank(t, a) }})
 	s.sendRefund(t, a.ID)
@@ -238,8 +238,8 @@ func refundAnswerLost(t *testing.T, s *shop, o *order.Order, a *payment.Attempt)
 	}
 }
 
-// refundBroken has the provider store a response 500 for the idempotency key of a refund: the refund needs another key. It
-// keeps its key after an error with which the provider has stored nothing.
+// refundBroken has the provider store a response 500 for the idempotency key of a refund: the refund needs another
+// key. It keeps its key after an error with which the provider has stored nothing.
 func refundBroken(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	try := func() int { return testenv.Query[int](t, s.db, `SELECT try FROM refunds WHERE attempt_id = $1`, a.ID) }
 	s.hook(t, hook{call: "refund", before: func() { s.setAPI(t, "errors") }})
@@ -291,7 +291,8 @@ func TestRetryOfUnknownRefund(t *testing.T) {
 	}
 }
 
-// TestWithoutTasks opens attempts, pays and refunds one, and closes one, in a service without Redis. It writes no outbox rows.
+// TestWithoutTasks opens attempts, pays and refunds one, and closes one, in a service without Redis. It writes no
+// outbox rows.
 func TestWithoutTasks(t *testing.T) {
 	s := newMemoryShop(t)
 	s.store.WithoutTasks()

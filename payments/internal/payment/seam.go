@@ -129,18 +129,18 @@ type Movement struct {
 	Source, Intent, Refund string
 }
 
-// MovementPage is a page of movements.
-type MovementPage struct {
-	Rows []Movement
+// Page is a page of a list.
+type Page[T any] struct {
+	Rows []T
 	More bool
 	Now  time.Time // the provider's clock when it answered
 }
 
-// SessionPage is a page of sessions.
-type SessionPage struct {
-	Rows []Session
-	More bool
-}
+// The pages of the provider's books.
+type (
+	MovementPage = Page[Movement]
+	SessionPage  = Page[Session]
+)
 
 // Event is what a webhook says about an object of the provider. It decides nothing: the provider is asked.
 type Event struct {

@@ -72,8 +72,8 @@ func (s *booksShop) do(t *testing.T, method, path, body string) *httptest.Respon
 	return recorder
 }
 
-// TestUnclaimedIsReturned has an operator return the money of an unclaimed payment in the provider's dashboard, in two parts.
-// The refunds fail later, and the money is unclaimed again.
+// TestUnclaimedIsReturned has an operator return the money of an unclaimed payment in the provider's dashboard, in
+// two parts. The refunds fail later, and the money is unclaimed again.
 func TestUnclaimedIsReturned(t *testing.T) {
 	s := newBooksShop(t)
 	s.unclaimed(t, "pi_lost")
