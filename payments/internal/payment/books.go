@@ -35,7 +35,6 @@ const (
 // BooksConfig configures the reconciliation with the provider's books.
 type BooksConfig struct {
 	Deployment  string // whose payments and sessions are this shop's; see [Owner]
-	Mode        string // of the key: "live" or "test"; sessions of the other mode are ignored
 	AttemptKind string // the kind of the tasks that check attempts
 }
 

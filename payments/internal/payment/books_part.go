@@ -16,7 +16,7 @@ import (
 // books returns the reconciliation with the provider's books of a process.
 func (o ProviderOptions) books(p *app.Process, tasks delay.TaskRows, calls *Calls) *Reconciliation {
 	return NewReconciliation(p.DB, tasks, calls, BooksConfig{
-		Deployment: o.Deployment, Mode: modeOf(o.StripeKey), AttemptKind: SettleKind,
+		Deployment: o.Deployment, AttemptKind: SettleKind,
 	}, p.Log)
 }
 

@@ -37,7 +37,7 @@ func (s *shop) reconciliation(
 	p payment.Provider, deployment string, reg prometheus.Registerer,
 ) *payment.Reconciliation {
 	log := slog.New(slog.DiscardHandler)
-	cfg := payment.BooksConfig{Deployment: deployment, Mode: "test", AttemptKind: payment.SettleKind}
+	cfg := payment.BooksConfig{Deployment: deployment, AttemptKind: payment.SettleKind}
 	calls := payment.NewCalls(p, payment.CallsConfig{}, log, reg)
 	return payment.NewReconciliation(s.gorm, s.store.TaskRows, calls, cfg, log)
 }

@@ -136,11 +136,11 @@ type Page[T any] struct {
 	Now  time.Time // the provider's clock when it answered
 }
 
-// The pages of the provider's books.
-type (
-	MovementPage = Page[Movement]
-	SessionPage  = Page[Session]
-)
+// MovementPage is a page of movements.
+type MovementPage = Page[Movement]
+
+// SessionPage is a page of sessions.
+type SessionPage = Page[Session]
 
 // Event is what a webhook says about an object of the provider. It decides nothing: the provider is asked.
 type Event struct {
