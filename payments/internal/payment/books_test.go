@@ -39,7 +39,7 @@ func (s *shop) reconciliation(
 	log := slog.New(slog.DiscardHandler)
 	cfg := payment.BooksConfig{Deployment: deployment, AttemptKind: payment.SettleKind}
 	calls := payment.NewCalls(p, payment.CallsConfig{}, log, reg)
-	return payment.NewReconciliation(s.gorm, s.store.TaskRows, calls, cfg, log)
+	return payment.NewReconciliation(s.gorm, s.tasks, calls, cfg, log)
 }
 
 // read makes a report, two minutes later by the provider's clock, so that all movements until now are read.

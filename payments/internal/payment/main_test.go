@@ -47,7 +47,7 @@ type shop struct {
 	*payment.Service
 	refunder *payment.Refunds
 	webhooks payment.Webhooks
-	store    *payment.Store
+	tasks    delay.TaskRows
 	orders   *order.Service
 	due      *reconcile.Table // the orders that time out
 	orderDB  *order.Store
@@ -94,8 +94,8 @@ func openShop(t testing.TB) *shop {
 	url := testenv.Postgres(t)
 	gdb, db := parttest.OpenDB(t, url, 20)
 	s := &shop{
-		url:   url,
-		store: payment.NewStore(gdb), orderDB: order.NewStore(gdb), gorm: gdb, db: db, metrics: prometheus.NewRegistry(),
+		url:     url,
+		orderDB: order.NewStore(gdb), gorm: gdb, db: db, metrics: prometheus.NewRegistry(),
 		cancels: &parttest.Published{}, settles: &parttest.Published{}, refunds: &parttest.Published{}, notified: &parttest.Notified{},
 	}
 	return s
@@ -131,9 +131,9 @@ func (s *shop) connect(
 	calls *payment.Calls, notifier interface{ Notify(customer, order string) }, cfg payment.Config,
 	log *slog.Logger, reg prometheus.Registerer,
 ) {
-	s.refunder = payment.NewRefunds(s.gorm, s.store.TaskRows, calls, s.refunds, notifier, log, reg)
+	s.refunder = payment.NewRefunds(s.gorm, s.tasks, calls, s.refunds, notifier, log, reg)
 	publishers := payment.Publishers{Cancel: s.cancels, Settle: s.settles}
-	s.Service = payment.NewService(s.store, calls, s.refunder, publishers, notifier, cfg, log, reg)
+	s.Service = payment.NewService(s.gorm, s.tasks, calls, s.refunder, publishers, notifier, cfg, log, reg)
 }
 
 // setCalls replaces the calls to the provider of the service and the refunds.

@@ -60,13 +60,13 @@ func Add(
 	hooks.HoldKind, hooks.HoldPublisher, hooks.PayAtOnce = SettleKind, settle.Publisher, o.PayAtOnce
 
 	return func(customers *rest.Tokens, orders *order.Service) error {
-		store := NewStore(p.DB)
+		var tasks delay.TaskRows
 		if p.Redis == nil {
-			store.WithoutTasks()
+			tasks.WithoutTasks()
 		}
-		refunds := NewRefunds(p.DB, store.TaskRows, calls, refund.Publisher, orders, p.Log, p.Metrics)
+		refunds := NewRefunds(p.DB, tasks, calls, refund.Publisher, orders, p.Log, p.Metrics)
 		publishers := Publishers{Cancel: orders.Publisher(), Settle: settle.Publisher}
-		attempts := NewService(store, calls, refunds, publishers, orders, Config{
+		attempts := NewService(p.DB, tasks, calls, refunds, publishers, orders, Config{
 			Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.MaxExtension(),
 			Deployment: o.Deployment, Pages: strings.TrimRight(o.PublicURL, "/"),
 		}, p.Log, p.Metrics)
@@ -78,7 +78,7 @@ func Add(
 			return err
 		}
 		webhooks := newReceiver(attempts, refunds, o.Deployment, modeOf(o.StripeKey), o.WebhookSecret, p.Log, p.Metrics)
-		books := o.books(p, store.TaskRows, calls)
+		books := o.books(p, tasks, calls)
 		p.Metrics.MustRegister(&collector{p.DB, books})
 		p.Add(app.Part{
 			Contract: [][]byte{contract},

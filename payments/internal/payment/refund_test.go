@@ -295,7 +295,8 @@ func TestRetryOfUnknownRefund(t *testing.T) {
 // outbox rows.
 func TestWithoutTasks(t *testing.T) {
 	s := newMemoryShop(t)
-	s.store.WithoutTasks()
+	s.tasks.WithoutTasks()
+	s.newCalls(payment.Limits{})
 	s.orderDB.WithoutTasks()
 	s.paidOrder(t)
 	late, a := s.placeOpen(t)

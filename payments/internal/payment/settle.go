@@ -2,26 +2,71 @@ package payment
 
 import (
 	"context"
+	_ "embed"
+	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 )
+
+// Each step of an attempt is one statement, which is one round trip and one transaction.
+var (
+	//go:embed pending.sql
+	pendingSQL string
+	//go:embed take.sql
+	takeSQL string
+	//go:embed left.sql
+	leftSQL string
+	//go:embed answered.sql
+	answeredSQL string
+	//go:embed close.sql
+	closeSQL string
+	//go:embed succeed.sql
+	succeedSQL string
+)
+
+// taken is an attempt that is taken for a check: no other worker takes it before its next check.
+type taken struct {
+	ID         uuid.UUID
+	OrderID    uuid.UUID
+	State      State
+	SessionID  string    // "" if the provider has not answered with a session
+	Closing    bool      // reports whether the provider is to be asked to expire it
+	Stale      bool      // reports whether it is older than maxCreating
+	Told       bool      // reports whether an event has told of its end
+	OrderEnded bool      // reports whether the order is paid or cancelled
+	NextCheck  time.Time // when it is checked again unless the provider answers
+	ServerTime time.Time // zero if take.sql has taken it
+}
+
+// settlement is the row that close.sql and succeed.sql return: the order of the attempt, and what is due now.
+type settlement struct {
+	OrderID      uuid.UUID
+	CustomerID   uuid.UUID
+	RefundReason Reason     // why the success is refunded; "": it is not, or the attempt did not succeed
+	RefundDueAt  time.Time  // when the refund is due, if there is one
+	CancelDueAt  *time.Time // when the order that was released is due to be cancelled; nil: it was not released
+	ServerTime   time.Time
+}
 
 // settle asks the provider about those attempts of the orders that are due for a check. An attempt that cannot be settled
 // now is checked again later, without end. The error is one of the database.
 func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor reconcile.Actor) error {
-	attempts, err := s.store.take(ctx, orders)
-	if err != nil {
-		return err
+	var attempts []taken
+	if _, err := postgres.Scan(ctx, s.db, &attempts, takeSQL, orders, maxCreating.Microseconds()); err != nil {
+		return fmt.Errorf("take payment attempts: %w", err)
 	}
 	each(ctx, s.log, len(attempts), func(i int) {
 		a := attempts[i]
 		step, err := s.settleOne(ctx, a, a.class(), actor)
 		if err == nil && step == Wait {
-			err = s.store.answered(ctx, a)
+			err = s.db.WithContext(ctx).Exec(answeredSQL, a.ID, a.NextCheck).Error
 		}
 		logFailure(ctx, s.log, "attempt", a.ID, err)
 	})
@@ -57,7 +102,8 @@ func (s *Service) settleOne(ctx context.Context, a taken, class Class, actor rec
 	case Succeed:
 		err = s.succeed(ctx, a.ID, session, actor)
 	case Finish:
-		err = s.store.endChecks(ctx, a.ID)
+		err = s.db.WithContext(ctx).Exec(
+			`UPDATE payment_attempts SET next_check = NULL WHERE id = $1 AND state = 'closed'`, a.ID).Error
 	}
 	return step, err
 }
@@ -107,7 +153,8 @@ func (s *Service) ask(ctx context.Context, a taken, class Class) (answer Answer,
 // close closes an attempt and has its order cancelled when that is due. It does nothing if the attempt is not in the
 // given state any more.
 func (s *Service) close(ctx context.Context, id uuid.UUID, state State, actor reconcile.Actor) error {
-	done, err := s.store.close(ctx, id, state, actor)
+	done, err := one[settlement](ctx, s.db, "close a payment attempt", closeSQL,
+		id, state, s.tasks.RowKind(order.CancelKind), actor)
 	if err != nil || done == nil {
 		return err
 	}
@@ -121,7 +168,9 @@ func (s *Service) close(ctx context.Context, id uuid.UUID, state State, actor re
 // nothing if the success is stored already.
 func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid Session, actor reconcile.Actor) error {
 	refund := keyset.NewID()
-	done, err := s.store.succeed(ctx, id, paid, refund, actor)
+	done, err := one[settlement](ctx, s.db, "store the success of a payment attempt", succeedSQL,
+		id, paid.ID, paid.Intent, paid.AmountCents, paid.Currency, refund,
+		s.tasks.RowKind(order.CancelKind), s.tasks.RowKind(RefundKind), actor)
 	if err != nil || done == nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func TestRejectedWebhooks(t *testing.T) {
 	newHandler := func(secrets ...string) (*shop, *prometheus.Registry) {
 		reg := prometheus.NewRegistry()
 		log := slog.New(slog.DiscardHandler)
-		s := &shop{store: payment.NewStore(gdb), gorm: gdb, webhooks: payment.Webhooks{Secrets: strings.Join(secrets, ",")}}
+		s := &shop{gorm: gdb, webhooks: payment.Webhooks{Secrets: strings.Join(secrets, ",")}}
 		s.connect(nil, nil, payment.Config{}, log, reg)
 		s.addRoutes(t, log, reg)
 		return s, reg

@@ -74,8 +74,3 @@ type Attempt struct {
 	CheckoutUntil    *time.Time `json:"checkout_until,omitempty"` // until when the customer may pay; nil unless the attempt is live and not closing
 	SessionExpiresAt time.Time  `json:"-"`                        // when the provider expires the session by itself, by the provider's clock
 }
-
-// maxCreating is the age at which an attempt that is still creating is closed. Nobody can pay its session, because the
-// session's URL has not left the service. With a shorter time, a slow answer of the provider would come too late; with a
-// longer one, a customer whose request was lost would wait longer for another attempt.
-const maxCreating = 30 * time.Second
