@@ -65,7 +65,6 @@ type guard struct {
 	verified bool       // the three are compared, and equal: none of them changes while the process runs
 	err      error      // the last answer
 	again    time.Time  // when the comparison is made again
-	refunds  string     // why refunds were not sent at the last try; "": they were
 }
 
 // newGuard returns a guard of the calls of a process with a name and a mode.
@@ -95,7 +94,6 @@ func (g *guard) mayWrite(ctx context.Context, operation string) error {
 	err := g.verify(ctx)
 	if err == nil && operation == opRefund {
 		err = g.noIncident(ctx)
-		g.logRefunds(ctx, err)
 	}
 	return providerError(operation, err)
 }
@@ -120,25 +118,6 @@ func (g *guard) verify(ctx context.Context) error {
 		}
 	}
 	return g.err
-}
-
-// logRefunds logs that refunds are not sent any more, or why, or that they are sent again. It logs nothing if this is
-// so since the last try.
-func (g *guard) logRefunds(ctx context.Context, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	before := g.refunds
-	g.refunds = ""
-	if err != nil {
-		g.refunds = err.Error()
-	}
-	switch {
-	case g.refunds == before:
-	case err != nil:
-		g.log.ErrorContext(ctx, "no refund is sent", "error", err)
-	default:
-		g.log.InfoContext(ctx, "refunds are sent again")
-	}
 }
 
 // claim asks for the account of the key, stores in the database whose payments it has, unless it knows, and compares

@@ -202,7 +202,7 @@ func TestSessionUnknownToAnotherAccount(t *testing.T) {
 // Meanwhile checkouts are opened and closed.
 func TestNoRefundDuringAnIncident(t *testing.T) {
 	s := newMemoryShop(t)
-	_, log, _ := s.restartAs(s.mem, "production", apiKey)
+	s.restartAs(s.mem, "production", apiKey)
 	late, paid := s.placeOpen(t)
 	s.shiftToDeadline(t, late.ID, grace+time.Second)
 	s.cancelDue(t, late.ID)
@@ -228,10 +228,6 @@ func TestNoRefundDuringAnIncident(t *testing.T) {
 	s.exec(t, `UPDATE payment_incidents SET closed_at = now(), actor = 'Ada', note = 'looked'`)
 	s.refundNow(t, paid)
 	s.wantAttempt(t, late, paid.ID, "succeeded late confirmed")
-	if got := log.String(); strings.Count(got, "no refund is sent") != 2 || !strings.Contains(got, "read payment incidents") ||
-		!strings.Contains(got, "a payment incident is open") || strings.Count(got, "refunds are sent again") != 1 {
-		t.Errorf("the log is:\n%s\nwant one line for each reason, and one when refunds are sent again", got)
-	}
 	s.cancelDue(t, closing.ID)
 	s.check(t)
 }
