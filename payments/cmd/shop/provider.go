@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net"
 
 	"golang.org/x/sync/errgroup"
@@ -16,7 +17,7 @@ import (
 // providerCommand is `shop provider`.
 type providerCommand struct {
 	HTTPAddr                string `name:"http-addr" placeholder:"HOST:PORT" help:"The address to listen on."`
-	PublicURL               string `name:"public-url" placeholder:"URL" help:"The address of the simulator as browsers see it. The default is http:// and the address to listen on."`
+	PublicURL               string `name:"public-url" placeholder:"URL" help:"The address of the simulator as browsers see it. The default is http://127.0.0.1 and the port to listen on."`
 	StripeKey               string `name:"stripe-key" placeholder:"SECRET" help:"The secret key of Stripe's API. The simulator accepts only this key."`
 	StripeKeyFile           string `name:"stripe-key-file" placeholder:"FILE" help:"The file with the secret key, instead of --stripe-key."`
 	StripeWebhookSecret     string `name:"stripe-webhook-secret" placeholder:"SECRET" help:"The secret that signs webhooks. Several secrets are separated by commas, and each of them signs."`
@@ -53,7 +54,7 @@ func (c *providerCommand) Run(ctx context.Context, program app.Program) error {
 	sim, err := stripesim.Open(ctx, stripesim.Config{
 		DatabaseURL: c.DatabaseURL, DatabaseConns: c.DatabaseConns,
 		Key: c.StripeKey, WebhookSecret: c.StripeWebhookSecret, WebhookURL: c.WebhookURL,
-		PublicURL: cmp.Or(c.PublicURL, "http://"+reachable(ln.Addr())), Log: log,
+		PublicURL: cmp.Or(c.PublicURL, fmt.Sprintf("http://127.0.0.1:%d", ln.Addr().(*net.TCPAddr).Port)), Log: log,
 	})
 	if err != nil {
 		return err
@@ -66,17 +67,4 @@ func (c *providerCommand) Run(ctx context.Context, program app.Program) error {
 	components.Go(func() error { return sim.Run(ctx) })
 	components.Go(func() error { return rest.Serve(ctx, ln, sim.Handler(), log) })
 	return components.Wait()
-}
-
-// reachable returns an address at which this machine reaches a listener. A listener on all addresses is reachable as
-// localhost.
-func reachable(addr net.Addr) string {
-	host, port, err := net.SplitHostPort(addr.String())
-	if err != nil {
-		return addr.String()
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "localhost"
-	}
-	return net.JoinHostPort(host, port)
 }
