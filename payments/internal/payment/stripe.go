@@ -71,7 +71,8 @@ func classify(operation string, err error) error {
 	if !ok { // no answer, or one that is not Stripe's
 		return failed
 	}
-	failed.Err = &answerError{e}
+	// Stripe's own text is a JSON object of many lines.
+	failed.Err = fmt.Errorf("status %d, %s %s: %s", e.HTTPStatusCode, e.Type, e.Code, e.Msg)
 	switch {
 	case e.HTTPStatusCode >= 500:
 		if e.LastResponse != nil && e.LastResponse.Header.Get("Idempotent-Replayed") == "true" {
@@ -92,32 +93,18 @@ func classify(operation string, err error) error {
 	case e.Code == stripe.ErrorCodeBalanceInsufficient:
 		failed.Class, failed.Cause = Busy, LowBalance
 	default:
-		failed.Class, failed.Cause = Refused, causeOf(e)
+		failed.Class, failed.Cause = Refused, refusals[e.Code]
 	}
 	return failed
 }
 
-// causeOf returns why Stripe refuses a call for good.
-func causeOf(e *stripe.Error) Cause {
-	switch e.Code {
-	case stripe.ErrorCodeChargeDisputed, stripe.ErrorCodeRefundDisputedPayment:
-		return ByDispute
-	case stripe.ErrorCodeChargeAlreadyRefunded:
-		return AlreadyRefunded
-	case stripe.ErrorCodeAmountTooSmall:
-		return TooSmall
-	}
-	return ""
+// refusals are the codes with which Stripe refuses a call for good, as far as the shop distinguishes them.
+var refusals = map[stripe.ErrorCode]Cause{
+	stripe.ErrorCodeChargeDisputed:        ByDispute,
+	stripe.ErrorCodeRefundDisputedPayment: ByDispute,
+	stripe.ErrorCodeChargeAlreadyRefunded: AlreadyRefunded,
+	stripe.ErrorCodeAmountTooSmall:        TooSmall,
 }
-
-// answerError is a [stripe.Error] with a text of one line. Stripe's own text is a JSON object of many lines.
-type answerError struct{ err *stripe.Error }
-
-func (e *answerError) Error() string {
-	return fmt.Sprintf("status %d, %s %s: %s", e.err.HTTPStatusCode, e.err.Type, e.err.Code, e.err.Msg)
-}
-
-func (e *answerError) Unwrap() error { return e.err }
 
 // errUnusable is the error of an answer that reports success and lacks what it must have, such as `200 {}` of a proxy.
 var errUnusable = errors.New("the answer reports success, but lacks the object's id or another part that it must have")

@@ -2,7 +2,6 @@ package payment
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/stripe/stripe-go/v85"
@@ -25,21 +24,11 @@ func (p *Stripe) Movements(ctx context.Context, from, to time.Time, after string
 	if err := checkList(opMovements, list); err != nil {
 		return MovementPage{}, err
 	}
-	page := MovementPage{More: list.Meta().HasMore, Now: dateOf(list.LastResponse())}
+	page := MovementPage{More: list.Meta().HasMore, Now: p.Clock()}
 	for _, b := range list.Data() {
 		page.Rows = append(page.Rows, movementOf(b))
 	}
 	return page, nil
-}
-
-// dateOf returns the provider's time of an answer. Without one it is the time of this process.
-func dateOf(r *stripe.APIResponse) time.Time {
-	if r != nil {
-		if date, err := http.ParseTime(r.Header.Get("Date")); err == nil {
-			return date
-		}
-	}
-	return time.Now()
 }
 
 // movementKinds are the kinds of the balance transactions that move money of a payment.
