@@ -2,6 +2,7 @@ package payment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -74,8 +75,10 @@ func (r *Reconciliation) RunHourly(ctx context.Context) error {
 // better settled, and makes a report.
 func (r *Reconciliation) Run(ctx context.Context, from time.Time) (*Report, error) {
 	var books struct{ Position time.Time }
-	if _, err := r.scan(ctx, &books, `SELECT position FROM payment_books`); err != nil {
+	if found, err := r.scan(ctx, &books, `SELECT position FROM payment_books`); err != nil {
 		return nil, err
+	} else if !found {
+		return nil, errors.New("the table payment_books lacks the row of its migration: insert the time to read from")
 	}
 	position := books.Position
 	if !from.IsZero() && from.Before(position) { // from a later time, movements would be left out for ever
