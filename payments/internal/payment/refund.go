@@ -72,34 +72,23 @@ type Refunds struct {
 	publish  refundPublisher // of [RefundKind]
 	notify   refundNotifier
 	log      *slog.Logger
-	states   *prometheus.CounterVec
 	reasons  *prometheus.CounterVec
 }
 
-// NewRefunds returns the refunds of a database. It registers their metrics with reg.
+// NewRefunds returns the refunds of a database. It registers their metric with reg.
 func NewRefunds(
 	db *gorm.DB, tasks delay.TaskRows, calls *Calls, publish refundPublisher, notify refundNotifier,
 	log *slog.Logger, reg prometheus.Registerer,
 ) *Refunds {
-	f := promauto.With(reg)
-	r := &Refunds{db: db, tasks: tasks, provider: calls, publish: publish, notify: notify, log: log,
-		states: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "payment_refunds_total",
-			Help: "Refunds that reached a state: owed, sent, confirmed, failed or settled_outside.",
-		}, []string{"state"}),
-		reasons: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "payment_refunds_owed_total",
-			Help: "Refunds owed for payments that did not pay their orders, by reason: late, duplicate or mismatch.",
-		}, []string{"reason"}),
-	}
+	reasons := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "payment_refunds_owed_total",
+		Help: "Refunds owed for payments that did not pay their orders, by reason: late, duplicate or mismatch.",
+	}, []string{"reason"})
 	// These series begin at 0 now, because increase() does not count the event with which a series begins.
-	for _, state := range []RefundState{Owed, Sent, Confirmed, Failed, SettledOutside} {
-		r.states.WithLabelValues(string(state))
-	}
 	for _, reason := range []Reason{Late, Duplicate, Mismatch} {
-		r.reasons.WithLabelValues(string(reason))
+		reasons.WithLabelValues(string(reason))
 	}
-	return r
+	return &Refunds{db: db, tasks: tasks, provider: calls, publish: publish, notify: notify, log: log, reasons: reasons}
 }
 
 // Rows describes the rows of [RefundKind].
@@ -109,14 +98,13 @@ func (r *Refunds) Rows() reconcile.Rows {
 
 // owed counts a refund that succeed.sql has stored, and publishes its task.
 func (r *Refunds) owed(ctx context.Context, id uuid.UUID, reason Reason, dueAt, serverTime time.Time) {
-	r.states.WithLabelValues(string(Owed)).Inc()
 	r.reasons.WithLabelValues(string(reason)).Inc()
 	r.publish.Publish(ctx, delay.At(id.String(), dueAt, serverTime))
 }
 
 // Retry sends a failed refund again, for an operator.
 func (r *Refunds) Retry(ctx context.Context, id uuid.UUID) error {
-	again, err := r.decide(ctx, Owed, refundRetrySQL, id, r.tasks.RowKind(RefundKind))
+	again, err := r.decide(ctx, refundRetrySQL, id, r.tasks.RowKind(RefundKind))
 	if err != nil {
 		return err
 	}
@@ -127,7 +115,7 @@ func (r *Refunds) Retry(ctx context.Context, id uuid.UUID) error {
 // SettleOutside records that an operator has settled a failed refund outside of the provider, for example by a
 // transfer. Nothing moves the refund after that.
 func (r *Refunds) SettleOutside(ctx context.Context, id uuid.UUID, actor, note string) error {
-	settled, err := r.decide(ctx, SettledOutside, refundOutsideSQL, id, note, actor)
+	settled, err := r.decide(ctx, refundOutsideSQL, id, note, actor)
 	if err != nil {
 		return err
 	}
@@ -146,10 +134,8 @@ type decision struct {
 	ServerTime time.Time
 }
 
-// decide moves a failed refund to a state by a statement, whose first argument is the id of the refund.
-func (r *Refunds) decide(
-	ctx context.Context, state RefundState, statement string, id uuid.UUID, args ...any,
-) (d decision, err error) {
+// decide moves a failed refund by a statement, whose first argument is the id of the refund.
+func (r *Refunds) decide(ctx context.Context, statement string, id uuid.UUID, args ...any) (d decision, err error) {
 	_, err = postgres.Scan(ctx, r.db, &d, statement, append([]any{id}, args...)...)
 	switch {
 	case err != nil:
@@ -160,7 +146,6 @@ func (r *Refunds) decide(
 		return d, NotFailed.Errorf(
 			"The refund %s has not failed. It has ended in another way, or is sent without your help.", id)
 	}
-	r.states.WithLabelValues(string(state)).Inc()
 	r.notify.Notify(d.CustomerID.String(), d.OrderID.String())
 	return d, nil
 }

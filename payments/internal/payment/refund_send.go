@@ -174,7 +174,6 @@ func (r *Refunds) move(ctx context.Context, t takenRefund, step refundStep) erro
 			"refund", t.ID, "order_id", t.OrderID, "state", step.state, "error", step.err)
 	}
 	if moved {
-		r.states.WithLabelValues(string(step.state)).Inc()
 		r.notify.Notify(t.CustomerID.String(), t.OrderID.String())
 	}
 	return nil
