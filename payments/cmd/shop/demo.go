@@ -86,8 +86,8 @@ func openDemoProvider(ctx context.Context, run shop.DemoRun) (n shop.DemoNeighbo
 		return addPayments(ctx, process, h)
 	}
 	n.More = p.faults()
-	n.Welcome = fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; its ledger is at /sim/ledger)\n",
-		o.StripeURL)
+	n.Welcome = fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; "+
+		"its ledger is at /sim/ledger)\n", o.StripeURL)
 	n.Close = func() {
 		p.Close()
 		p.ln.Close()
