@@ -23,11 +23,11 @@ func (o ProviderOptions) books(p *app.Process, tasks delay.TaskRows, calls *Call
 // ReadBooks reads the provider's books once, as [Reconciliation.Run] does, and prints the report. It returns an error
 // unless the report is balanced.
 func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time.Time, out io.Writer) error {
-	provider := NewStripe(o.StripeURL, o.StripeKey)
-	defer provider.Close()
+	stripe := NewStripe(o.StripeURL, o.StripeKey)
+	defer stripe.Close()
 	unseen := prometheus.NewRegistry() // nobody scrapes a command
-	owner := newGuard(p.DB, provider, o.Deployment, modeOf(o.StripeKey), p.Log, unseen)
-	calls := NewCalls(provider, CallsConfig{Limits: o.limits(), MayWrite: owner.mayWrite}, p.Log, unseen)
+	owner := newGuard(p.DB, stripe, o.Deployment, modeOf(o.StripeKey), p.Log, unseen)
+	calls := NewCalls(stripe, CallsConfig{Limits: o.limits(), MayWrite: owner.mayWrite}, p.Log, unseen)
 	r, err := o.books(p, delay.TaskRows{}, calls).Run(ctx, from)
 	if err != nil {
 		return err

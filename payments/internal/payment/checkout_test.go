@@ -350,15 +350,16 @@ func TestExtensionMeetsTake(t *testing.T) {
 	s.shiftToDeadline(t, o.ID, time.Millisecond)
 	const lock, condition = `pg_advisory_xact_lock(1)`, `JOIN due ON due.order_id = o.id
     WHERE NOT`
-	statement := strings.Replace(payment.TakeSQL, condition, `JOIN due ON due.order_id = o.id
+	take := statement(t, "attempt/take.sql")
+	changed := strings.Replace(take, condition, `JOIN due ON due.order_id = o.id
     WHERE (SELECT `+lock+`) IS NOT NULL AND NOT`, 1)
-	if statement == payment.TakeSQL {
+	if changed == take {
 		t.Fatalf("take.sql has no lines %q", condition)
 	}
 	release := testenv.HoldLock(t, s.db, `SELECT `+lock)
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.db.ExecContext(context.WithoutCancel(t.Context()), statement, "{"+o.ID.String()+"}", 1)
+		_, err := s.db.ExecContext(context.WithoutCancel(t.Context()), changed, "{"+o.ID.String()+"}", 1)
 		done <- err
 	}()
 	testenv.AwaitLockWait(t, s.db)
@@ -605,7 +606,7 @@ func TestTakeTwoThousandClosings(t *testing.T) {
 	testenv.Must(t, rows.Err())
 	start := time.Now()
 	for batch := range slices.Chunk(orders, payment.BatchSize) {
-		_, err := s.db.ExecContext(t.Context(), payment.TakeSQL, "{"+strings.Join(batch, ",")+"}", 1)
+		_, err := s.db.ExecContext(t.Context(), statement(t, "attempt/take.sql"), "{"+strings.Join(batch, ",")+"}", 1)
 		testenv.Must(t, err)
 	}
 	took := time.Since(start)

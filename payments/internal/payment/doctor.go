@@ -9,8 +9,9 @@ import (
 	"example.com/shop/internal/app"
 )
 
-// checks returns the checks of `doctor`. Those that ask the provider change nothing there.
-func checks(calls *Calls, owner *guard, books *Reconciliation) []app.Check {
+// Checks returns the checks of `doctor` that ask the provider. They change nothing there. webhookPath is the path at which the
+// shop receives webhooks.
+func Checks(calls *Calls, owner *guard, webhookPath string) []app.Check {
 	return []app.Check{
 		{
 			Subject: "provider",
@@ -20,11 +21,7 @@ func checks(calls *Calls, owner *guard, books *Reconciliation) []app.Check {
 		},
 		{
 			Subject: "webhooks", Good: "an endpoint at the provider is enabled, and has all events",
-			Run: func(ctx context.Context) error { return checkEndpoints(ctx, calls) },
-		},
-		{
-			Subject: "books", Good: "the provider's books agree with the tables, and no money is unclaimed",
-			Run: books.Check,
+			Run: func(ctx context.Context) error { return checkEndpoints(ctx, calls, webhookPath) },
 		},
 	}
 }
@@ -54,12 +51,9 @@ func checkOwner(ctx context.Context, calls *Calls, owner *guard) error {
 	return own.compare(*stored)
 }
 
-// webhookPath is where the shop receives webhooks.
-const webhookPath = "/webhooks/stripe"
-
 // checkEndpoints checks that the provider sends all events to an endpoint that could be this shop's: doctor does not
 // know the shop's own URL.
-func checkEndpoints(ctx context.Context, calls *Calls) error {
+func checkEndpoints(ctx context.Context, calls *Calls, webhookPath string) error {
 	endpoints, err := calls.Endpoints(ctx)
 	switch {
 	case isClass(err, Denied):

@@ -9,7 +9,6 @@ import (
 
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/payments/internal/payment"
 )
 
 // TestQueryPlans checks that the statements that run all the time use indexes. It uses a connection of the shop's pool,
@@ -24,22 +23,22 @@ func TestQueryPlans(t *testing.T) {
 		indexes           []string
 	}{
 		"open": {
-			payment.OpenSQL, fmt.Sprintf(`'%s', '%s', '%s', 1, 'k', 20, 1, now(), 1, 5, '{"EUR": 50}', 1`, id, id, id),
+			statement(t, "attempt/open.sql"), fmt.Sprintf(`'%s', '%s', '%s', 1, 'k', 20, 1, now(), 1, 5, '{"EUR": 50}', 1`, id, id, id),
 			[]string{"orders_pkey", "payment_attempts_number"},
 		},
-		"returned":        {payment.ReturnedSQL, fmt.Sprintf("'%s', '%s', 1", id, id), []string{"orders_pkey", "payment_attempts"}},
-		"take":            {payment.TakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
-		"answered":        {payment.AnsweredSQL, fmt.Sprintf("'%s', now()", id), []string{"payment_attempts_pkey", "payment_attempts_untold"}},
-		"left":            {payment.LeftSQL, fmt.Sprintf("'{%s}'", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
-		"pending":         {payment.PendingSQL, fmt.Sprintf("'0001-01-01', '%s', %d, 500", uuid.Nil, aYear.Microseconds()), []string{"payment_attempts_due", "orders_pkey"}},
-		"close":           {payment.CloseSQL, fmt.Sprintf("'%s', 'open', 'k', 'worker'", id), []string{"payment_attempts_pkey", "orders_pkey"}},
-		"succeed":         {payment.SucceedSQL, fmt.Sprintf("'%s', 's', 'p', 1, 'eur', '%s', 'k', 'r', 'worker'", id, id), []string{"payment_attempts_pkey", "orders_pkey"}},
-		"hear":            {payment.HearSQL, fmt.Sprintf("'e', 't', '%s', 's', true, true, 1", id), []string{"payment_attempts_pkey"}},
-		"refund webhook":  {payment.RefundHearSQL, "'e', 't', 'p', 'k', NULL, false, 'charge'", []string{"payment_attempts_payment_intent_key", "refunds_of_attempt"}},
-		"take refunds":    {payment.RefundTakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"refunds_pkey", "payment_attempts_pkey"}},
-		"pending refunds": {payment.RefundPendingSQL, fmt.Sprintf("'0001-01-01', '%s', -1, 500", uuid.Nil), []string{"refunds_due"}},
-		"books":           {payment.BooksSettleSQL, "'k', 'r'", []string{"payment_attempts_pkey", "refunds_pkey"}}, // it reads all movements, once
-		"metrics":         {payment.UnsettledSQL, "", []string{"payment_attempts_live", "refunds_due", "refunds_failed"}},
+		"returned":        {statement(t, "attempt/returned.sql"), fmt.Sprintf("'%s', '%s', 1", id, id), []string{"orders_pkey", "payment_attempts"}},
+		"take":            {statement(t, "attempt/take.sql"), fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
+		"answered":        {statement(t, "attempt/answered.sql"), fmt.Sprintf("'%s', now()", id), []string{"payment_attempts_pkey", "payment_attempts_untold"}},
+		"left":            {statement(t, "attempt/left.sql"), fmt.Sprintf("'{%s}'", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
+		"pending":         {statement(t, "attempt/pending.sql"), fmt.Sprintf("'0001-01-01', '%s', %d, 500", uuid.Nil, aYear.Microseconds()), []string{"payment_attempts_due", "orders_pkey"}},
+		"close":           {statement(t, "attempt/close.sql"), fmt.Sprintf("'%s', 'open', 'k', 'worker'", id), []string{"payment_attempts_pkey", "orders_pkey"}},
+		"succeed":         {statement(t, "attempt/succeed.sql"), fmt.Sprintf("'%s', 's', 'p', 1, 'eur', '%s', 'k', 'r', 'worker'", id, id), []string{"payment_attempts_pkey", "orders_pkey"}},
+		"hear":            {statement(t, "attempt/hear.sql"), fmt.Sprintf("'e', 't', '%s', 's', true, true, 1", id), []string{"payment_attempts_pkey"}},
+		"refund webhook":  {statement(t, "refund/hear.sql"), "'e', 't', 'p', 'k', NULL, false, 'charge'", []string{"payment_attempts_payment_intent_key", "refunds_of_attempt"}},
+		"take refunds":    {statement(t, "refund/take.sql"), fmt.Sprintf("'{%s}', 1", id), []string{"refunds_pkey", "payment_attempts_pkey"}},
+		"pending refunds": {statement(t, "refund/pending.sql"), fmt.Sprintf("'0001-01-01', '%s', -1, 500", uuid.Nil), []string{"refunds_due"}},
+		"books":           {statement(t, "books/settle.sql"), "'k', 'r'", []string{"payment_attempts_pkey", "refunds_pkey"}}, // it reads all movements, once
+		"metrics":         {statement(t, "payment/unsettled.sql"), "", []string{"payment_attempts_live", "refunds_due", "refunds_failed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := testenv.Explain(t, s.db, test.statement, test.params)
@@ -57,12 +56,12 @@ func TestInvariantsReadFewOrders(t *testing.T) {
 	s.fillTables(t)
 	s.exec(t, `UPDATE orders SET booked = true WHERE id IN (SELECT id FROM orders WHERE status <> 'pending' OFFSET 100)`)
 	s.exec(t, `VACUUM ANALYZE`)
-	plan := testenv.Explain(t, s.db, strings.NewReplacer("$1", "1000000", "$2", "false").Replace(payment.InvariantsSQL), "")
+	plan := testenv.Explain(t, s.db, strings.NewReplacer("$1", "1000000", "$2", "false").Replace(statement(t, "payment/invariants.sql")), "")
 	ordertest.CheckOpenPlan(t, plan)
 	testenv.CheckPlan(t, plan, []string{
 		"payment_attempts_number", "payment_attempts_pkey", "payment_attempts_due", "refunds_due", "refunds_of_attempt",
 	}, "payment_attempts", "refunds")
-	plan = testenv.Explain(t, s.db, payment.OrderOfSQL, fmt.Sprintf("'cs_1', '%s'", uuid.New()))
+	plan = testenv.Explain(t, s.db, statement(t, "payment/order_of.sql"), fmt.Sprintf("'cs_1', '%s'", uuid.New()))
 	if strings.Contains(plan, "Seq Scan") {
 		t.Errorf("the search for the order of a payment reads a whole table:\n%s", plan)
 	}

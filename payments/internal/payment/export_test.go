@@ -13,26 +13,6 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// The statements whose plans TestQueryPlans checks.
-var (
-	OpenSQL          = openSQL
-	ReturnedSQL      = returnedSQL
-	TakeSQL          = takeSQL
-	LeftSQL          = leftSQL
-	AnsweredSQL      = answeredSQL
-	PendingSQL       = pendingSQL
-	CloseSQL         = closeSQL
-	SucceedSQL       = succeedSQL
-	HearSQL          = hearSQL
-	RefundHearSQL    = refundHearSQL
-	RefundTakeSQL    = refundTakeSQL
-	RefundPendingSQL = refundPendingSQL
-	UnsettledSQL     = unsettledSQL
-	InvariantsSQL    = invariantsSQL
-	OrderOfSQL       = orderOfSQL
-	BooksSettleSQL   = booksSettleSQL
-)
-
 // Webhooks configures the receiver of webhooks.
 type Webhooks struct{ Deployment, Mode, Secrets string }
 

@@ -28,7 +28,7 @@ func (a *api) open(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	attempt, opened, err := a.attempts.Open(c.Request.Context(), rest.Customer(c), id)
+	live, opened, err := a.attempts.Open(c.Request.Context(), rest.Customer(c), id)
 	if err != nil {
 		if rest.AsError(err).Class == ProviderAway {
 			c.Header("Retry-After", "1")
@@ -39,7 +39,7 @@ func (a *api) open(c *gin.Context) error {
 	if opened {
 		status = http.StatusCreated
 	}
-	c.JSON(status, attempt)
+	c.JSON(status, live)
 	return nil
 }
 

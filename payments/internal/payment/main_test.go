@@ -4,6 +4,8 @@ import (
 	"database/sql"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -107,12 +109,12 @@ var config = payment.Config{
 }
 
 // start makes the service, with a provider.
-func (s *shop) start(t testing.TB, provider payment.Provider) {
+func (s *shop) start(t testing.TB, p payment.Provider) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s.provider = provider
+	s.provider = p
 	s.webhooks = payment.Webhooks{Deployment: "test", Secrets: secret + "," + oldSecret}
-	s.connect(payment.NewCalls(provider, payment.CallsConfig{}, log, s.metrics), s.notified, config, log, s.metrics)
+	s.connect(payment.NewCalls(p, payment.CallsConfig{}, log, s.metrics), s.notified, config, log, s.metrics)
 	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{
 		Options: order.Options{OrderTimeout: timeout, OrderExtension: extension, MaxExtensions: 1},
 		Hooks: order.Hooks{
@@ -157,6 +159,14 @@ func (s *shop) addRoutes(t testing.TB, log *slog.Logger, reg prometheus.Register
 	r := parttest.NewRouter(slog.New(slog.DiscardHandler))
 	payment.AddRoutes(r, r.Group("/ops/api"), s.tokens, s.gorm, s.Service, s.refunder, nil, s.webhooks, log, reg)
 	s.handler = r
+}
+
+// statement returns the statement of a file of one of the packages.
+func statement(t testing.TB, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", file))
+	testenv.Must(t, err)
+	return string(text)
 }
 
 // exec is [testenv.Exec] in the shop's database.

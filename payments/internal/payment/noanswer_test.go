@@ -158,8 +158,8 @@ var noAnswers = map[string]func(t *testing.T, s *shop, w waiting){
 		w.handle(t, ctx)
 	},
 	"the process is killed": func(t *testing.T, s *shop, w waiting) {
-		s.exec(t, payment.TakeSQL, []uuid.UUID{w.order.ID}, 1_000_000)
-		s.exec(t, payment.RefundTakeSQL, []string{w.task}, 1_000_000)
+		s.exec(t, statement(t, "attempt/take.sql"), []uuid.UUID{w.order.ID}, 1_000_000)
+		s.exec(t, statement(t, "refund/take.sql"), []string{w.task}, 1_000_000)
 	},
 }
 

@@ -41,60 +41,62 @@ func Add(
 		return func(*rest.Tokens, *order.Service) error { return nil }, nil
 	}
 
-	provider := NewStripe(o.StripeURL, o.StripeKey)
-	p.Add(app.Part{Close: provider.Close})
-	owner := newGuard(p.DB, provider, o.Deployment, modeOf(o.StripeKey), p.Log, p.Metrics)
+	stripe := NewStripe(o.StripeURL, o.StripeKey)
+	p.Add(app.Part{Close: stripe.Close})
+	owner := newGuard(p.DB, stripe, o.Deployment, modeOf(o.StripeKey), p.Log, p.Metrics)
 	if err := owner.start(ctx); err != nil {
 		return nil, err
 	}
 	guarded := CallsConfig{Limits: o.limits(), MayWrite: owner.mayWrite, Trace: p.StartCall}
-	calls := NewCalls(provider, guarded, p.Log, p.Metrics)
-	settle, err := p.NewKind(SettleKind)
+	calls := NewCalls(stripe, guarded, p.Log, p.Metrics)
+	settles, err := p.NewKind(SettleKind)
 	if err != nil {
 		return nil, err
 	}
-	refund, err := p.NewKind(RefundKind)
+	returns, err := p.NewKind(RefundKind)
 	if err != nil {
 		return nil, err
 	}
-	hooks.HoldKind, hooks.HoldPublisher, hooks.PayAtOnce = SettleKind, settle.Publisher, o.PayAtOnce
+	hooks.HoldKind, hooks.HoldPublisher, hooks.PayAtOnce = SettleKind, settles.Publisher, o.PayAtOnce
 
 	return func(customers *rest.Tokens, orders *order.Service) error {
 		var tasks delay.TaskRows
 		if p.Redis == nil {
 			tasks.WithoutTasks()
 		}
-		refunds := NewRefunds(p.DB, tasks, calls, refund.Publisher, orders, p.Log, p.Metrics)
-		publishers := Publishers{Cancel: orders.Publisher(), Settle: settle.Publisher}
+		refunds := NewRefunds(p.DB, tasks, calls, returns.Publisher, orders, p.Log, p.Metrics)
+		publishers := Publishers{Cancel: orders.Publisher(), Settle: settles.Publisher}
 		attempts := NewService(p.DB, tasks, calls, refunds, publishers, orders, Config{
 			Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.MaxExtension(),
 			Deployment: o.Deployment, Pages: strings.TrimRight(o.PublicURL, "/"),
 		}, p.Log, p.Metrics)
 		smallBatches := delay.WorkerConfig{Batch: BatchSize}
 		if err := errors.Join(
-			settle.Handle(attempts.Rows(), smallBatches),
-			refund.Handle(refunds.Rows(), smallBatches),
+			settles.Handle(attempts.Rows(), smallBatches),
+			returns.Handle(refunds.Rows(), smallBatches),
 		); err != nil {
 			return err
 		}
 		webhooks := newReceiver(attempts, refunds, o.Deployment, modeOf(o.StripeKey), o.WebhookSecret, p.Log, p.Metrics)
-		books := o.books(p, tasks, calls)
-		p.Metrics.MustRegister(&collector{p.DB, books})
+		reconciliation := o.books(p, tasks, calls)
+		p.Metrics.MustRegister(&collector{p.DB, reconciliation})
 		p.Add(app.Part{
 			Contract: [][]byte{contract},
 			Routes: func(root, ops gin.IRouter) {
 				customerRoutes(root, customers, attempts)
 				root.POST(webhookPath, rest.Handle(webhooks.receive))
-				opsRoutes(ops, p.DB, refunds, books)
+				opsRoutes(ops, p.DB, refunds, reconciliation)
 			},
 			Components: []app.Component{
-				{Role: app.Reconciler, Run: books.RunHourly},
+				{Role: app.Reconciler, Run: reconciliation.RunHourly},
 				{Role: app.Reconciler, Run: func(ctx context.Context) error { return runDeletions(ctx, p.DB, p.Log) }},
 			},
 			Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
 				return invariants(ctx, p.DB, bound+checkLease, full)
 			},
-			Checks: checks(calls, owner, books),
+			Checks: append(Checks(calls, owner, webhookPath), app.Check{
+				Subject: "books", Good: "the provider's books agree with the tables, and no money is unclaimed", Run: reconciliation.Check,
+			}),
 		})
 		return nil
 	}, nil

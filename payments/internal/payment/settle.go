@@ -167,9 +167,9 @@ func (s *Service) close(ctx context.Context, id uuid.UUID, state State, actor re
 // succeed stores the success of an attempt, and has the money returned if the success did not pay the order. It does
 // nothing if the success is stored already.
 func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid Session, actor reconcile.Actor) error {
-	refund := keyset.NewID()
+	refundID := keyset.NewID()
 	done, err := one[settlement](ctx, s.db, "store the success of a payment attempt", succeedSQL,
-		id, paid.ID, paid.Intent, paid.AmountCents, paid.Currency, refund,
+		id, paid.ID, paid.Intent, paid.AmountCents, paid.Currency, refundID,
 		s.tasks.RowKind(order.CancelKind), s.tasks.RowKind(RefundKind), actor)
 	if err != nil || done == nil {
 		return err
@@ -180,8 +180,8 @@ func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid Session, actor
 		s.log.InfoContext(ctx, "order paid at the payment provider", "attempt", id, "order_id", done.OrderID)
 	} else {
 		s.log.WarnContext(ctx, "a payment did not pay its order and is refunded",
-			"attempt", id, "order_id", done.OrderID, "refund", refund, "reason", done.RefundReason)
-		s.refunds.owed(ctx, refund, done.RefundReason, done.RefundDueAt, done.ServerTime)
+			"attempt", id, "order_id", done.OrderID, "refund", refundID, "reason", done.RefundReason)
+		s.refunds.owed(ctx, refundID, done.RefundReason, done.RefundDueAt, done.ServerTime)
 	}
 	s.announce(ctx, done)
 	return nil

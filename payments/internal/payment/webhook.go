@@ -22,6 +22,9 @@ import (
 // BadSignature is the class of the error of a webhook that is not the provider's.
 var BadSignature = rest.Class{Code: "bad-signature", Status: http.StatusBadRequest, Title: "Signature not valid"}
 
+// webhookPath is where the shop receives webhooks.
+const webhookPath = "/webhooks/stripe"
+
 // maxWebhook is the largest size of a webhook's body, in bytes. It bounds the memory that a sender without a valid signature
 // can use. Events of the provider are some kilobytes.
 const maxWebhook = 256 << 10
