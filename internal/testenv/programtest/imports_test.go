@@ -75,10 +75,13 @@ func mayImport(pkg, imported string) bool {
 	}
 }
 
+// rejectSteps are the packages in which a file has all of one step of a row's life. There a file with SQL also says why it
+// rejects the step.
+var rejectSteps = []string{"internal/order", "payments/internal/attempt", "payments/internal/refund", "payments/internal/books"}
+
 // TestAllowedImports checks the rules of imports in all modules, which are not about tests. A file with SQL does not
 // answer clients: except in commands, in the composition root and in internal/app it imports no internal/rest. In
-// package order, where a file has all of one step of an order's life, it also says why it rejects the step: it uses the
-// errors of internal/rest and nothing else of it, and neither gin nor net/http.
+// rejectSteps it uses the errors of internal/rest, its pages and nothing else of it, and neither gin nor net/http.
 func TestAllowedImports(t *testing.T) {
 	modules := []string{root}
 	for module := range neighbours {
@@ -87,7 +90,8 @@ func TestAllowedImports(t *testing.T) {
 	importLine := regexp.MustCompile(`(?m)^(?:import)?\s+(?:\w+ )?"` + modulePath + `/(\S+)"$`)
 	sql := regexp.MustCompile(`(?m)^\s*//go:embed .*\.sql\b|^\s*(\w+ )?"(database/sql|gorm\.io/|github\.com/jackc/pgx/)`)
 	handles := regexp.MustCompile(`(?m)^\s*(\w+ )?"(github\.com/gin-gonic/gin|net/http)"$|\brest\.(\w+)`)
-	reasons := []string{"Class", "Error", "FieldError", "InvalidFields", "AsError", "OutcomeUnknown", "NotFound", "KeyReused", "Overloaded"}
+	reasons := []string{"Class", "Error", "FieldError", "InvalidFields", "AsError", "OutcomeUnknown", "NotFound", "KeyReused",
+		"Overloaded", "Page"}
 	for name, text := range GoFiles(t, modules...) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -105,11 +109,12 @@ func TestAllowedImports(t *testing.T) {
 		if pkg == "internal/app" || pkg == composition || isCommand.MatchString(pkg) || !sql.MatchString(text) {
 			continue
 		}
-		if pkg != "internal/order" && slices.Contains(imports, "internal/rest") {
+		rejects := slices.Contains(rejectSteps, pkg)
+		if !rejects && slices.Contains(imports, "internal/rest") {
 			t.Errorf("%s has SQL and imports internal/rest: let the service or http.go answer clients", name)
 		}
 		for _, use := range handles.FindAllStringSubmatch(text, -1) {
-			if pkg == "internal/order" && !slices.Contains(reasons, use[3]) {
+			if rejects && !slices.Contains(reasons, use[3]) {
 				t.Errorf("%s has SQL and uses %s: let http.go answer clients", name, strings.TrimSpace(use[0]))
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"example.com/shop/internal/testenv"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/provider"
 )
 
 // TestAmount checks the decimals of amounts. A customer was told that an order of 40 yen costs 0.40 JPY.
@@ -24,7 +24,7 @@ func TestAmount(t *testing.T) {
 		{1230, "KWD", "1.230 KWD"}, {-7, "KWD", "-0.007 KWD"}, {5, "IQD", "0.005 IQD"}, {12345, "CLF", "1.2345 CLF"},
 		{math.MaxInt64, "EUR", "92233720368547758.07 EUR"}, {100, "QQQ", "1.00 QQQ"},
 	} {
-		if got := payment.Amount(test.n, test.code); got != test.want {
+		if got := provider.Amount(test.n, test.code); got != test.want {
 			t.Errorf("Amount(%d, %q) = %q, want %q", test.n, test.code, got, test.want)
 		}
 	}
@@ -40,7 +40,7 @@ func TestPagesHaveTheSameDecimals(t *testing.T) {
 	}
 	for i := range 26 * 26 * 26 {
 		code := string([]rune{rune('A' + i/676), rune('A' + i/26%26), rune('A' + i%26)})
-		_, fraction, _ := strings.Cut(strings.TrimSuffix(payment.Amount(1, code), " "+code), ".")
+		_, fraction, _ := strings.Cut(strings.TrimSuffix(provider.Amount(1, code), " "+code), ".")
 		if want := cmp.Or(ofPages[code], "2"); strconv.Itoa(len(fraction)) != want {
 			t.Errorf("%s has %d decimals here, and %s on the pages", code, len(fraction), want)
 		}

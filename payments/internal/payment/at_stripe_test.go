@@ -11,7 +11,7 @@ import (
 	"github.com/stripe/stripe-go/v85"
 
 	"example.com/shop/internal/testenv"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/provider"
 )
 
 // TestAtStripe checks at Stripe itself, in test mode, what the shop relies on:
@@ -36,7 +36,7 @@ func TestAtStripe(t *testing.T) {
 	if !strings.Contains(key, "_test_") {
 		t.Fatal("STRIPE_TEST_KEY is not a key of Stripe's test mode")
 	}
-	p := payment.NewStripe("https://api.stripe.com", key)
+	p := provider.NewStripe("https://api.stripe.com", key)
 	t.Cleanup(p.Close)
 	s := &atStripe{Stripe: p, api: stripe.NewClient(key)}
 	t.Run("create and replay", s.create)
@@ -50,23 +50,23 @@ func TestAtStripe(t *testing.T) {
 
 // atStripe holds the shop's client of Stripe, and Stripe's own.
 type atStripe struct {
-	*payment.Stripe
+	*provider.Stripe
 	api *stripe.Client
 }
 
-func newCheckout(p payment.Provider) payment.Checkout {
+func newCheckout(p provider.Provider) provider.Checkout {
 	attempt := uuid.NewString()
-	return payment.Checkout{
-		Owner:       payment.Owner{Deployment: "at-stripe", Order: uuid.NewString(), Attempt: attempt},
+	return provider.Checkout{
+		Owner:       provider.Owner{Deployment: "at-stripe", Order: uuid.NewString(), Attempt: attempt},
 		AmountCents: 1000, Currency: "eur", Title: "TestAtStripe", ExpiresAt: p.Clock().Add(time.Hour).Truncate(time.Second),
 		ReturnURL: "https://shop.example/", Key: attempt,
 	}
 }
 
 // wantError checks the class and the cause of an error.
-func wantError(t *testing.T, err error, class payment.ErrorClass, cause payment.Cause) {
+func wantError(t *testing.T, err error, class provider.ErrorClass, cause provider.Cause) {
 	t.Helper()
-	if e, ok := errors.AsType[*payment.ProviderError](err); !ok || e.Class != class || e.Cause != cause {
+	if e, ok := errors.AsType[*provider.Error](err); !ok || e.Class != class || e.Cause != cause {
 		t.Errorf("the error is %v, want class %d and cause %q", err, class, cause)
 	}
 }
@@ -89,7 +89,7 @@ func (s *atStripe) create(t *testing.T) {
 	other := c
 	other.AmountCents++
 	_, err = s.Create(t.Context(), other)
-	wantError(t, err, payment.Replayed, "") // the key was used with other parameters
+	wantError(t, err, provider.Replayed, "") // the key was used with other parameters
 	if ahead := time.Until(s.Clock()).Abs(); ahead > time.Minute {
 		t.Errorf("Stripe's clock differs by %v from this machine's; is this machine's right?", ahead)
 	}
@@ -99,18 +99,18 @@ func (s *atStripe) refuse(t *testing.T) {
 	small := newCheckout(s)
 	small.AmountCents = 1
 	_, err := s.Create(t.Context(), small)
-	wantError(t, err, payment.Refused, payment.TooSmall)
+	wantError(t, err, provider.Refused, provider.TooSmall)
 	for _, life := range []time.Duration{20 * time.Minute, 25 * time.Hour} {
 		c := newCheckout(s)
 		c.ExpiresAt = s.Clock().Add(life)
 		_, err := s.Create(t.Context(), c)
-		wantError(t, err, payment.Refused, "")
+		wantError(t, err, provider.Refused, "")
 		c.ExpiresAt = s.Clock().Add(time.Hour) // an error of validation is not stored under the key
 		_, err = s.Create(t.Context(), c)
 		testenv.Must(t, err)
 	}
 	_, err = s.Retrieve(t.Context(), "cs_test_unknown")
-	wantError(t, err, payment.Missing, "")
+	wantError(t, err, provider.Missing, "")
 }
 
 func (s *atStripe) expire(t *testing.T) {
@@ -122,7 +122,7 @@ func (s *atStripe) expire(t *testing.T) {
 		t.Errorf("expire answers %+v, want an expired session", expired)
 	}
 	_, err = s.Expire(t.Context(), made.ID)
-	wantError(t, err, payment.Refused, "")
+	wantError(t, err, provider.Refused, "")
 	read, err := s.Retrieve(t.Context(), made.ID)
 	testenv.Must(t, err)
 	if !read.Expired {
@@ -131,10 +131,10 @@ func (s *atStripe) expire(t *testing.T) {
 }
 
 func (s *atStripe) wrongKey(t *testing.T) {
-	p := payment.NewStripe("https://api.stripe.com", "sk_test_wrong")
+	p := provider.NewStripe("https://api.stripe.com", "sk_test_wrong")
 	defer p.Close()
 	_, err := p.Create(t.Context(), newCheckout(p))
-	wantError(t, err, payment.Denied, "")
+	wantError(t, err, provider.Denied, "")
 }
 
 // pay makes a payment of 10 euros with a test card, and returns its payment intent. It checks that Stripe copies the
@@ -157,9 +157,9 @@ func (s *atStripe) pay(t *testing.T, card string) string {
 }
 
 // refund returns an amount of a payment.
-func (s *atStripe) refund(t *testing.T, intent string, try int, cents int64) (payment.ProviderRefund, error) {
+func (s *atStripe) refund(t *testing.T, intent string, try int, cents int64) (provider.Refund, error) {
 	t.Helper()
-	return s.Refund(t.Context(), payment.Return{Refund: "refund-of-" + intent, Try: try, Intent: intent, AmountCents: cents, Key: intent + "-" + string(rune('0'+try))})
+	return s.Refund(t.Context(), provider.Return{Refund: "refund-of-" + intent, Try: try, Intent: intent, AmountCents: cents, Key: intent + "-" + string(rune('0'+try))})
 }
 
 func (s *atStripe) refundInParts(t *testing.T) {
@@ -182,7 +182,7 @@ func (s *atStripe) refundInParts(t *testing.T) {
 		t.Errorf("the refund is %+v, want its metadata and its amount", all[0])
 	}
 	_, err = s.refund(t, intent, 3, 1)
-	wantError(t, err, payment.Refused, payment.AlreadyRefunded)
+	wantError(t, err, provider.Refused, provider.AlreadyRefunded)
 }
 
 // atStripeWait is how long the test waits for what Stripe does by itself. Stripe promises no time.
@@ -195,7 +195,7 @@ func (s *atStripe) refundFails(t *testing.T) {
 	for began := time.Now(); ; pass(2 * time.Second) {
 		all, err := s.Refunds(t.Context(), intent)
 		testenv.Must(t, err)
-		if len(all) == 1 && all[0].State == payment.Failed {
+		if len(all) == 1 && all[0].State == provider.Failed {
 			if all[0].Reason == "" {
 				t.Errorf("the failed refund is %+v, want a reason", all[0])
 			}
@@ -220,14 +220,14 @@ func (s *atStripe) refundDisputed(t *testing.T) {
 		}
 	}
 	_, err := s.refund(t, intent, 1, 1000)
-	wantError(t, err, payment.Refused, payment.ByDispute)
+	wantError(t, err, provider.Refused, provider.ByDispute)
 }
 
 // TestSessionsAtSimulator runs the cases about sessions at the simulator, so that they stay right without a key.
 func TestSessionsAtSimulator(t *testing.T) {
 	t.Parallel()
 	sim := newShop(t)
-	p := payment.NewStripe(sim.simURL, apiKey)
+	p := provider.NewStripe(sim.simURL, apiKey)
 	t.Cleanup(p.Close)
 	s := &atStripe{Stripe: p}
 	t.Run("create and replay", s.create)

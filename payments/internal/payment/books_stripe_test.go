@@ -8,11 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/testenv"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/books"
 )
 
 // readStripe makes a report of the simulator's books, five minutes later.
-func (s *shop) readStripe(t *testing.T) *payment.Report {
+func (s *shop) readStripe(t *testing.T) *books.Report {
 	t.Helper()
 	testenv.Exec(t, s.simDB, `UPDATE stripesim.balance_transactions SET created_at = created_at - interval '5 min'`)
 	r, err := s.reconciliation(s.provider, config.Deployment, prometheus.NewRegistry()).Run(t.Context(), time.Time{})
@@ -61,7 +61,7 @@ func TestOtherCurrencyOfSettlement(t *testing.T) {
 		if amount := currencies[c.Currency]; amount == "" || !strings.Contains(r.Text(), amount) {
 			t.Errorf("the report lacks the amount %q of %s:\n%s", amount, c.Currency, r.Text())
 		}
-		for side, sums := range map[string]payment.Sums{"provider": c.There, "shop": c.Here} {
+		for side, sums := range map[string]books.Sums{"provider": c.There, "shop": c.Here} {
 			if sums.CapturedCents != 1000 || sums.RefundedCents != 300 {
 				t.Errorf("%s: the %s's sums are %+v, want 1000 captured and 300 refunded", c.Currency, side, sums)
 			}

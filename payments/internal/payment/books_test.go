@@ -14,13 +14,15 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/attempt"
+	"example.com/shop/payments/internal/books"
+	"example.com/shop/payments/internal/provider"
 )
 
 // booksShop is a shop of the deployment north, with the reconciliation of its provider's books.
 type booksShop struct {
 	*shop
-	books *payment.Reconciliation
+	books *books.Reconciliation
 	reg   *prometheus.Registry
 }
 
@@ -34,16 +36,16 @@ func newBooksShop(t *testing.T) *booksShop {
 
 // reconciliation returns the reconciliation of a shop's deployment with the books of a provider.
 func (s *shop) reconciliation(
-	p payment.Provider, deployment string, reg prometheus.Registerer,
-) *payment.Reconciliation {
+	p provider.Provider, deployment string, reg prometheus.Registerer,
+) *books.Reconciliation {
 	log := slog.New(slog.DiscardHandler)
-	cfg := payment.BooksConfig{Deployment: deployment, AttemptKind: payment.SettleKind}
-	calls := payment.NewCalls(p, payment.CallsConfig{}, log, reg)
-	return payment.NewReconciliation(s.gorm, s.tasks, calls, cfg, log)
+	cfg := books.Config{Deployment: deployment, AttemptKind: attempt.Kind}
+	calls := provider.NewCalls(p, provider.CallsConfig{}, log, reg)
+	return books.NewReconciliation(s.gorm, s.tasks, calls, cfg, log)
 }
 
 // read makes a report, two minutes later by the provider's clock, so that all movements until now are read.
-func (s *booksShop) read(t *testing.T) *payment.Report {
+func (s *booksShop) read(t *testing.T) *books.Report {
 	t.Helper()
 	s.mem.now = func() time.Time { return time.Now().Add(2 * time.Minute) }
 	defer func() { s.mem.now = time.Now }()
@@ -58,7 +60,7 @@ func (s *booksShop) read(t *testing.T) *payment.Report {
 }
 
 // wantReport checks what is left of the captured euros there and here, and whether the report is balanced.
-func wantReport(t *testing.T, r *payment.Report, there, here int64, balanced bool) payment.CurrencyReport {
+func wantReport(t *testing.T, r *books.Report, there, here int64, balanced bool) books.CurrencyReport {
 	t.Helper()
 	for _, c := range r.Currencies {
 		if c.Currency == "eur" {
@@ -70,11 +72,11 @@ func wantReport(t *testing.T, r *payment.Report, there, here int64, balanced boo
 		}
 	}
 	t.Fatalf("report %d has no euros: %+v", r.Number, r)
-	return payment.CurrencyReport{}
+	return books.CurrencyReport{}
 }
 
 // wantDifferences checks the differences of a report, and their sum.
-func wantDifferences(t *testing.T, c payment.CurrencyReport, sum int64, want ...payment.Difference) {
+func wantDifferences(t *testing.T, c books.CurrencyReport, sum int64, want ...books.Difference) {
 	t.Helper()
 	if c.DifferenceCents != sum || c.DifferenceCount != int64(len(want)) || !slices.Equal(c.Differences, want) {
 		t.Errorf("%d cents differ, in %+v; want %d, in %+v", c.DifferenceCents, c.Differences, sum, want)
@@ -82,7 +84,7 @@ func wantDifferences(t *testing.T, c payment.CurrencyReport, sum int64, want ...
 }
 
 // paid returns an order that was paid at the provider.
-func (s *booksShop) paid(t *testing.T) (*order.Order, *payment.Attempt, string) {
+func (s *booksShop) paid(t *testing.T) (*order.Order, *attempt.Attempt, string) {
 	t.Helper()
 	o, a := s.placeOpen(t)
 	if !s.mem.pay(a.CheckoutURL) {
@@ -93,7 +95,7 @@ func (s *booksShop) paid(t *testing.T) (*order.Order, *payment.Attempt, string) 
 	return o, a, s.intent(t, a)
 }
 
-func (s *booksShop) intent(t *testing.T, a *payment.Attempt) string {
+func (s *booksShop) intent(t *testing.T, a *attempt.Attempt) string {
 	t.Helper()
 	s.mem.mu.Lock()
 	defer s.mem.mu.Unlock()
@@ -107,16 +109,16 @@ func (s *booksShop) intent(t *testing.T, a *payment.Attempt) string {
 }
 
 // book appends a movement that no call of the shop has made.
-func (s *booksShop) book(kind payment.MovementKind, intent, source string, cents int64) *payment.Movement {
+func (s *booksShop) book(kind provider.MovementKind, intent, source string, cents int64) *provider.Movement {
 	s.mem.mu.Lock()
 	defer s.mem.mu.Unlock()
-	s.mem.ledger = append(s.mem.ledger, payment.Movement{ID: fmt.Sprintf("txn_%d", len(s.mem.ledger)+1), Kind: kind,
+	s.mem.ledger = append(s.mem.ledger, provider.Movement{ID: fmt.Sprintf("txn_%d", len(s.mem.ledger)+1), Kind: kind,
 		At: s.mem.now(), AmountCents: cents, Currency: "eur", Intent: intent, Source: source})
 	return &s.mem.ledger[len(s.mem.ledger)-1]
 }
 
 // latePaid returns an order that was paid too late, and whose money is returned.
-func (s *booksShop) latePaid(t *testing.T) (*order.Order, *payment.Attempt, string) {
+func (s *booksShop) latePaid(t *testing.T) (*order.Order, *attempt.Attempt, string) {
 	t.Helper()
 	o, a := s.placeOpen(t)
 	s.mem.pay(a.CheckoutURL)
@@ -154,10 +156,10 @@ func TestBooksBalance(t *testing.T) {
 func TestForeignChargesAreOnlyCounted(t *testing.T) {
 	s := newBooksShop(t)
 	s.paid(t)
-	s.book(payment.Captured, "pi_other", "ch_other", 700)
-	s.book(payment.Captured, "pi_south", "ch_south", 900).Owner = payment.Owner{Deployment: "south", Order: uuid.NewString(), Attempt: uuid.NewString()}
-	s.book(payment.Refunded, "pi_other", "re_other", 100)
-	s.book(payment.OtherMovement, "", "po_1", 5000)
+	s.book(provider.Captured, "pi_other", "ch_other", 700)
+	s.book(provider.Captured, "pi_south", "ch_south", 900).Owner = provider.Owner{Deployment: "south", Order: uuid.NewString(), Attempt: uuid.NewString()}
+	s.book(provider.Refunded, "pi_other", "re_other", 100)
+	s.book(provider.OtherMovement, "", "po_1", 5000)
 	r := s.read(t)
 	wantReport(t, r, 1000, 1000, true)
 	if again := s.read(t); r.Foreign != 2 || again.Foreign != 0 {
@@ -180,7 +182,7 @@ func TestBooksFindWhatWebhooksLost(t *testing.T) {
 		}
 		s.exec(t, `UPDATE provider_movements SET at = at - interval '2 hours'`)
 		wantDifferences(t, wantReport(t, s.read(t), 1000, 0, false), 1000,
-			payment.Difference{Attempt: a.ID, What: "captured", There: 1000})
+			books.Difference{Attempt: a.ID, What: "captured", There: 1000})
 		s.settle(t, o.ID)
 		s.wantOrder(t, o, "paid")
 		wantReport(t, s.read(t), 1000, 1000, true)
@@ -189,7 +191,7 @@ func TestBooksFindWhatWebhooksLost(t *testing.T) {
 		s := newBooksShop(t)
 		o, a, intent := s.latePaid(t)
 		wantReport(t, s.read(t), 0, 0, true)
-		s.mem.end(intent, payment.Failed)
+		s.mem.end(intent, provider.Failed)
 		s.read(t)
 		s.sendRefund(t, a.ID)
 		s.wantAttempt(t, o, a.ID, "succeeded late failed")
@@ -205,7 +207,7 @@ func TestBooksFindWhatWebhooksLost(t *testing.T) {
 					s.settleNow(t, o.ID)
 				}
 				intent := s.intent(t, a)
-				s.book(payment.Refunded, intent, "re_hand_"+intent, cents)
+				s.book(provider.Refunded, intent, "re_hand_"+intent, cents)
 				here := int64(0)
 				if settled {
 					here = 1000 - cents
@@ -216,9 +218,9 @@ func TestBooksFindWhatWebhooksLost(t *testing.T) {
 				if c := wantReport(t, s.read(t), 1000-cents, 1000-cents, true); c.ByHandCents != cents {
 					t.Errorf("%d cents are refunded by hand, want %d", c.ByHandCents, cents)
 				}
-				s.book(payment.RefundFailed, intent, "re_hand_"+intent, cents)
+				s.book(provider.RefundFailed, intent, "re_hand_"+intent, cents)
 				wantReport(t, s.read(t), 1000, 1000, true)
-				s.book(payment.Disputed, intent, "dp_"+intent, 1000) // the next one begins with no money
+				s.book(provider.Disputed, intent, "dp_"+intent, 1000) // the next one begins with no money
 				wantReport(t, s.read(t), 0, 0, true)
 			}
 		}
@@ -226,13 +228,13 @@ func TestBooksFindWhatWebhooksLost(t *testing.T) {
 	t.Run("money returned twice", func(t *testing.T) {
 		s := newBooksShop(t)
 		o, a, intent, id := s.lateInMemory(t)
-		s.mem.fail("refund", failed(payment.Refused, ""))
+		s.mem.fail("refund", failed(provider.Refused, ""))
 		s.sendRefund(t, a.ID)
 		s.wantAttempt(t, o, a.ID, "succeeded late failed")
 		testenv.Must(t, s.refunder.SettleOutside(t.Context(), uuid.MustParse(id), "Ann", "a transfer"))
-		s.book(payment.Refunded, intent, "re_late", 400).Refund = id
+		s.book(provider.Refunded, intent, "re_late", 400).Refund = id
 		wantDifferences(t, wantReport(t, s.read(t), 600, 1000, false), -400,
-			payment.Difference{Attempt: a.ID, What: "refunded", There: 400})
+			books.Difference{Attempt: a.ID, What: "refunded", There: 400})
 	})
 	t.Run("dispute", func(t *testing.T) {
 		s := newBooksShop(t)
@@ -240,11 +242,11 @@ func TestBooksFindWhatWebhooksLost(t *testing.T) {
 		disputed := func() int64 {
 			return testenv.Query[int64](t, s.db, `SELECT disputed_cents FROM payment_attempts WHERE id = $1`, a.ID)
 		}
-		s.book(payment.Disputed, intent, "dp_1", 1000)
+		s.book(provider.Disputed, intent, "dp_1", 1000)
 		if c := wantReport(t, s.read(t), 0, 0, true); c.There.DisputedCents != 1000 || c.Here.DisputedCents != 1000 || disputed() != 1000 {
 			t.Errorf("the dispute is %+v there and %+v here, want 1000", c.There, c.Here)
 		}
-		s.book(payment.DisputeReversed, intent, "dp_1", 1000)
+		s.book(provider.DisputeReversed, intent, "dp_1", 1000)
 		wantReport(t, s.read(t), 1000, 1000, true)
 		if disputed() != 0 {
 			t.Errorf("%d cents are disputed after the dispute was won, want 0", disputed())
@@ -257,7 +259,7 @@ func TestRowsThatComeLate(t *testing.T) {
 	s := newBooksShop(t)
 	_, _, intent := s.paid(t)
 	wantReport(t, s.read(t), 1000, 1000, true)
-	s.book(payment.Disputed, intent, "dp_late", 1000).At = time.Now().Add(-10 * time.Minute)
+	s.book(provider.Disputed, intent, "dp_late", 1000).At = time.Now().Add(-10 * time.Minute)
 	if c := wantReport(t, s.read(t), 0, 0, true); c.There.DisputedCents != 1000 {
 		t.Errorf("the second report has %d disputed cents, want 1000", c.There.DisputedCents)
 	}
@@ -269,8 +271,8 @@ func TestReadAgainFromATime(t *testing.T) {
 	s := newBooksShop(t)
 	s.paid(t)
 	lost := func(intent string, at time.Time) {
-		m := s.book(payment.Captured, intent, "ch_"+intent, 1000)
-		m.At, m.Owner = at, payment.Owner{Deployment: "north", Order: uuid.NewString(), Attempt: uuid.NewString()}
+		m := s.book(provider.Captured, intent, "ch_"+intent, 1000)
+		m.At, m.Owner = at, provider.Owner{Deployment: "north", Order: uuid.NewString(), Attempt: uuid.NewString()}
 	}
 	now := time.Now()
 	lost("pi_old", now.Add(-40*24*time.Hour))
@@ -300,7 +302,7 @@ func TestPositionAfterAFailedPage(t *testing.T) {
 	pages := 0
 	s.mem.hook("movements", memoryHook{before: func() error {
 		if pages++; pages == 3 {
-			return failed(payment.NoAnswer, "")
+			return failed(provider.NoAnswer, "")
 		}
 		return nil
 	}})
@@ -322,7 +324,7 @@ func TestBusyBooksAreReadLater(t *testing.T) {
 	calls := 0
 	s.mem.hook("movements", memoryHook{before: func() error {
 		if calls++; calls == 1 {
-			return failed(payment.Busy, "")
+			return failed(provider.Busy, "")
 		}
 		return nil
 	}})
@@ -367,11 +369,11 @@ func TestRestoreOfTheProvider(t *testing.T) {
 		t.Errorf("%d cents are under way, want -1000: the books may lag", c.UnderWayCents)
 	}
 	s.shift(t, o.ID, 3*time.Hour)
-	missing := payment.Difference{Attempt: lost.ID, What: "captured", Here: 1000}
+	missing := books.Difference{Attempt: lost.ID, What: "captured", Here: 1000}
 	wantDifferences(t, wantReport(t, s.read(t), 1000, 2000, false), -1000, missing)
 	s.exec(t, `UPDATE provider_movements SET amount_cents = 900 WHERE intent = $1`, intent)
 	wantDifferences(t, wantReport(t, s.read(t), 900, 2000, false), -1100, missing,
-		payment.Difference{Attempt: changed.ID, What: "captured", There: 900, Here: 1000})
+		books.Difference{Attempt: changed.ID, What: "captured", There: 900, Here: 1000})
 }
 
 // TestRestoreToBeforeTheSession puts an attempt back to a time before its session was stored. Its payment is
@@ -416,7 +418,7 @@ func TestRestoreOfTheShop(t *testing.T) {
 	s.exec(t, `DELETE FROM payment_attempts WHERE state <> 'succeeded'`)
 	s.exec(t, `UPDATE orders SET hold_until = NULL WHERE status = 'pending'`)
 	s.mem.pay(urls[2]) // the old tab, after the restore
-	s.book(payment.Refunded, "pi_cs_3", "re_hand", 1000)
+	s.book(provider.Refunded, "pi_cs_3", "re_hand", 1000)
 
 	r := s.read(t)
 	c := wantReport(t, r, 3000, 1000, false)

@@ -20,11 +20,13 @@ import (
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/attempt"
+	"example.com/shop/payments/internal/check"
+	"example.com/shop/payments/internal/provider"
 )
 
 // openAt places an order, and opens an attempt at the given time before the deadline.
-func (s *shop) openAt(t testing.TB, before time.Duration) (*order.Order, *payment.Attempt) {
+func (s *shop) openAt(t testing.TB, before time.Duration) (*order.Order, *attempt.Attempt) {
 	t.Helper()
 	o := s.place(t)
 	s.shiftToDeadline(t, o.ID, -before)
@@ -133,7 +135,7 @@ func cancelAfterTheDeadline(t *testing.T, s *shop) {
 	s.shiftToDeadline(t, o.ID, time.Second)
 	s.exec(t, `DELETE FROM outbox`)
 	s.cancel(t, o)
-	s.wantOwed(t, payment.SettleKind, o.ID.String())
+	s.wantOwed(t, attempt.Kind, o.ID.String())
 	s.wantAttempt(t, o, a.ID, "open closing")
 	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.Cancelling {
 		t.Errorf("Open returns %v, want order-cancelling", err)
@@ -177,7 +179,7 @@ func continueAfterTheDeadline(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.shiftToDeadline(t, o.ID, -10*time.Second)
 	s.setAPI(t, "down")
-	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway || !opened {
+	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway || !opened {
 		t.Fatalf("Open returns opened %v, %v; want an opened attempt, and provider-unavailable", opened, err)
 	}
 	s.setAPI(t, "up")
@@ -379,7 +381,7 @@ func TestFiveInAnOutage(t *testing.T) {
 	o := s.place(t)
 	creating := func() {
 		s.setAPI(t, "down")
-		if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
+		if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway {
 			t.Fatalf("Open returns %v, want provider-unavailable", err)
 		}
 		s.shift(t, o.ID, 31*time.Second)
@@ -395,7 +397,7 @@ func TestFiveInAnOutage(t *testing.T) {
 		s.expireSession(t, a.ID)
 		s.settleNow(t, o.ID)
 	}
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.TooManyAttempts {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.TooManyAttempts {
 		t.Errorf("the sixth open checkout: Open returns %v, want too-many-attempts", err)
 	}
 
@@ -403,7 +405,7 @@ func TestFiveInAnOutage(t *testing.T) {
 	for range 20 {
 		creating()
 	}
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.TooManyAttempts {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.TooManyAttempts {
 		t.Errorf("the twenty-first attempt: Open returns %v, want too-many-attempts", err)
 	}
 	s.check(t)
@@ -444,7 +446,7 @@ func TestTotalTooSmall(t *testing.T) {
 					return
 				}
 				_, _, err := s.Open(t.Context(), customer, o.ID)
-				if parttest.ClassOf(err) != payment.TotalTooSmall || !strings.Contains(err.Error(), test.want) {
+				if parttest.ClassOf(err) != attempt.TotalTooSmall || !strings.Contains(err.Error(), test.want) {
 					t.Fatalf("Open returns %v, want total-too-small with %q", err, test.want)
 				}
 				if after := s.row(t, o); after != before || s.called("create") != calls {
@@ -542,7 +544,7 @@ func TestDeadlineAfterTheSession(t *testing.T) {
 		s.wantAttempt(t, o, a.ID, "open")
 		s.shift(t, o.ID, left+5*time.Minute+time.Second)
 		_, _, err := s.Open(t.Context(), o.CustomerID, o.ID)
-		if parttest.ClassOf(err) != payment.ProviderAway || !strings.Contains(rest.AsError(err).Detail, "is ending") {
+		if parttest.ClassOf(err) != attempt.ProviderAway || !strings.Contains(rest.AsError(err).Detail, "is ending") {
 			t.Errorf("Open while the checkout is ending returns %v, want provider-unavailable, and the reason", err)
 		}
 		if day%2 == 0 {
@@ -605,7 +607,7 @@ func TestTakeTwoThousandClosings(t *testing.T) {
 	}
 	testenv.Must(t, rows.Err())
 	start := time.Now()
-	for batch := range slices.Chunk(orders, payment.BatchSize) {
+	for batch := range slices.Chunk(orders, check.BatchSize) {
 		_, err := s.db.ExecContext(t.Context(), statement(t, "attempt/take.sql"), "{"+strings.Join(batch, ",")+"}", 1)
 		testenv.Must(t, err)
 	}
@@ -613,7 +615,7 @@ func TestTakeTwoThousandClosings(t *testing.T) {
 	if closing := testenv.Query[int](t, s.db, `SELECT count(*) FROM payment_attempts WHERE amount_cents = 77 AND closing`); closing != n {
 		t.Errorf("%d attempts are closing, want %d", closing, n)
 	}
-	t.Logf("%d attempts were taken in %v, %v for a batch of %d", n, took, took/(n/payment.BatchSize), payment.BatchSize)
+	t.Logf("%d attempts were taken in %v, %v for a batch of %d", n, took, took/(n/check.BatchSize), check.BatchSize)
 	if took > time.Minute { // they must be closed within the grace; on an idle machine it takes about a second
 		t.Errorf("taking %d attempts took %v, want less than a minute", n, took)
 	}
@@ -637,14 +639,14 @@ func (p *clockedProvider) Clock() time.Time {
 
 func (p *clockedProvider) Account(context.Context) (string, error) {
 	p.learned.Store(true)
-	return "", failed(payment.Denied, "")
+	return "", failed(provider.Denied, "")
 }
 
-func (p *clockedProvider) Create(ctx context.Context, c payment.Checkout) (payment.Session, error) {
+func (p *clockedProvider) Create(ctx context.Context, c provider.Checkout) (provider.Session, error) {
 	p.creates.Add(1)
 	if left := c.ExpiresAt.Sub(p.Clock()); left < 30*time.Minute || left > 24*time.Hour {
-		return payment.Session{}, &payment.ProviderError{
-			Class: payment.Refused, Operation: "create", Err: fmt.Errorf("expires in %v", left),
+		return provider.Session{}, &provider.Error{
+			Class: provider.Refused, Operation: "create", Err: fmt.Errorf("expires in %v", left),
 		}
 	}
 	return p.memory.Create(ctx, c)

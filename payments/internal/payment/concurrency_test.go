@@ -13,7 +13,7 @@ import (
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/attempt"
 )
 
 // TestStatementsFollowMovedOrders checks statements that wait for the lock of an order while another session moves its
@@ -136,7 +136,7 @@ func TestConcurrentSteps(t *testing.T) {
 	var deliveries []event
 	var mu sync.Mutex // guards deliveries
 	allow := func(err error) {
-		if class := parttest.ClassOf(err); err != nil && class.Status != 409 && class != payment.ProviderAway && class != payment.CheckoutRefused {
+		if class := parttest.ClassOf(err); err != nil && class.Status != 409 && class != attempt.ProviderAway && class != attempt.CheckoutRefused {
 			t.Error(err)
 		}
 	}

@@ -14,7 +14,9 @@ import (
 
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/provider"
 )
 
 const liveKey = "rk_live_1234567890abcdef"
@@ -29,7 +31,7 @@ type accountOf struct {
 func (p accountOf) Account(context.Context) (string, error) { return p.id, p.err }
 
 // restartAs gives the shop the calls of a process with a name and a key, and returns its log and its metrics.
-func (s *shop) restartAs(p payment.Provider, name, key string) (*payment.Calls, *testenv.Log, *prometheus.Registry) {
+func (s *shop) restartAs(p provider.Provider, name, key string) (*provider.Calls, *testenv.Log, *prometheus.Registry) {
 	log, metrics := &testenv.Log{}, prometheus.NewRegistry()
 	calls := payment.NewGuardedCalls(s.gorm, p, name, key, slog.New(slog.NewTextHandler(log, nil)), metrics)
 	s.setCalls(calls)
@@ -40,7 +42,7 @@ func (s *shop) restartAs(p payment.Provider, name, key string) (*payment.Calls, 
 // one of the names may write.
 func TestDeploymentIsStoredOnce(t *testing.T) {
 	s := newMemoryShop(t)
-	var calls []*payment.Calls
+	var calls []*provider.Calls
 	names := []string{"production", "staging", "copy", "production", "staging", "copy"}
 	for _, name := range names {
 		c, _, _ := s.restartAs(s.mem, name, apiKey)
@@ -49,7 +51,7 @@ func TestDeploymentIsStoredOnce(t *testing.T) {
 	errs := make([]error, len(calls))
 	var starts sync.WaitGroup
 	for i, c := range calls {
-		starts.Go(func() { _, errs[i] = c.Create(t.Context(), payment.Checkout{Key: names[i]}) })
+		starts.Go(func() { _, errs[i] = c.Create(t.Context(), provider.Checkout{Key: names[i]}) })
 	}
 	starts.Wait()
 	stored := testenv.QueryAll[string](t, s.db, `SELECT deployment || ' ' || mode || ' ' || account FROM payment_deployment`)
@@ -96,8 +98,8 @@ func TestCopyOfTheDatabaseWritesNothing(t *testing.T) {
 				t.Errorf("a process that starts gets error %v; want one with both deployments: %v", err, !starts)
 			}
 			_, log, metrics := s.restartAs(accountOf{s.mem, test.account, nil}, test.deployment, test.key)
-			if _, _, err := s.Open(t.Context(), unpaid.CustomerID, unpaid.ID); parttest.ClassOf(err) != payment.PaymentsBlocked {
-				t.Errorf("Open returns %v, want code %s", err, payment.PaymentsBlocked.Code)
+			if _, _, err := s.Open(t.Context(), unpaid.CustomerID, unpaid.ID); parttest.ClassOf(err) != attempt.PaymentsBlocked {
+				t.Errorf("Open returns %v, want code %s", err, attempt.PaymentsBlocked.Code)
 			}
 			retrieved := s.mem.count("retrieve")
 			s.settleNow(t, polled.ID)
@@ -166,7 +168,7 @@ func TestForgetDeployment(t *testing.T) {
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 	forget(1)
 	calls, _, _ := s.restartAs(accountOf{s.mem, "acct_other", nil}, "staging", liveKey)
-	if _, err := calls.Create(t.Context(), payment.Checkout{Key: "key"}); err != nil {
+	if _, err := calls.Create(t.Context(), provider.Checkout{Key: "key"}); err != nil {
 		t.Errorf("a process of another deployment, mode and account writes with error %v, want none", err)
 	}
 	s.check(t)
@@ -187,7 +189,7 @@ func TestSessionUnknownToAnotherAccount(t *testing.T) {
 		s.mem.pay(a.CheckoutURL)
 		s.checkNow(t, o.ID)
 		s.restartAs(accountOf{s.mem, "acct_other", nil}, "production", apiKey)
-		s.mem.fail("retrieve", failed(payment.Missing, ""))
+		s.mem.fail("retrieve", failed(provider.Missing, ""))
 		s.settle(t, o.ID)
 		s.wantAttempt(t, o, a.ID, state)
 		s.mem.fail("retrieve", nil)
@@ -241,15 +243,15 @@ func (s *shop) writes() int {
 // key may read it, and then no key of another account may write.
 func TestRotatedKeyOfSameAccount(t *testing.T) {
 	s := newMemoryShop(t)
-	denied := failed(payment.Denied, "")
-	for _, p := range []payment.Provider{accountOf{s.mem, "", denied}, s.mem, accountOf{s.mem, "acct_memory", nil}, accountOf{s.mem, "", denied}} {
+	denied := failed(provider.Denied, "")
+	for _, p := range []provider.Provider{accountOf{s.mem, "", denied}, s.mem, accountOf{s.mem, "acct_memory", nil}, accountOf{s.mem, "", denied}} {
 		s.restartAs(p, "production", "sk_test_"+t.Name())
 		s.placeOpen(t)
 	}
 	s.restartAs(accountOf{s.mem, "acct_other", nil}, "production", "sk_test_"+t.Name())
 	unpaid := s.place(t)
-	if _, _, err := s.Open(t.Context(), unpaid.CustomerID, unpaid.ID); parttest.ClassOf(err) != payment.PaymentsBlocked {
-		t.Errorf("Open with a key of another account returns %v, want code %s", err, payment.PaymentsBlocked.Code)
+	if _, _, err := s.Open(t.Context(), unpaid.CustomerID, unpaid.ID); parttest.ClassOf(err) != attempt.PaymentsBlocked {
+		t.Errorf("Open with a key of another account returns %v, want code %s", err, attempt.PaymentsBlocked.Code)
 	}
 	s.check(t)
 }
@@ -262,7 +264,7 @@ func TestUnknownOwnerWritesNothing(t *testing.T) {
 	calls, _, _ := s.restartAs(s.mem, "production", apiKey)
 	s.mem.fail("account", errors.New("no answer"))
 	create := func() error {
-		_, err := calls.Create(t.Context(), payment.Checkout{Key: "key"})
+		_, err := calls.Create(t.Context(), provider.Checkout{Key: "key"})
 		return err
 	}
 	if err := create(); err == nil || payment.IsBlocked(err) || s.writes() > 0 {

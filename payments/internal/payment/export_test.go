@@ -2,6 +2,7 @@ package payment
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"time"
 
@@ -11,6 +12,10 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/rest"
+	"example.com/shop/payments/internal/attempt"
+	"example.com/shop/payments/internal/books"
+	"example.com/shop/payments/internal/provider"
+	"example.com/shop/payments/internal/refund"
 )
 
 // Webhooks configures the receiver of webhooks.
@@ -18,12 +23,12 @@ type Webhooks struct{ Deployment, Mode, Secrets string }
 
 // AddRoutes adds all routes of payments.
 func AddRoutes(
-	root, ops gin.IRouter, tokens *rest.Tokens, db *gorm.DB, attempts *Service, refunds *Refunds, books *Reconciliation,
+	root, ops gin.IRouter, tokens *rest.Tokens, db *gorm.DB, attempts *attempt.Service, refunds *refund.Service, books *books.Reconciliation,
 	w Webhooks, log *slog.Logger, reg prometheus.Registerer,
 ) {
 	customerRoutes(root, tokens, attempts)
 	root.POST(webhookPath, rest.Handle(newReceiver(attempts, refunds, w.Deployment, w.Mode, w.Secrets, log, reg).receive))
-	opsRoutes(ops, db, refunds, books)
+	opsRoutes(ops, func(ctx context.Context) (json.RawMessage, error) { return stats(ctx, db) }, refunds, books)
 }
 
 // Invariants returns violations of the invariants of payments.
@@ -32,30 +37,32 @@ func Invariants(ctx context.Context, db *gorm.DB, bound time.Duration, full bool
 }
 
 // NewCollector returns the collector of what has not ended, and of the last report of the books.
-func NewCollector(db *gorm.DB, books *Reconciliation) prometheus.Collector {
+func NewCollector(db *gorm.DB, books *books.Reconciliation) prometheus.Collector {
 	return &collector{db, books}
 }
 
 // WantedEvents are the types of event that the documentation must name.
-var WantedEvents = wantedEvents
+var WantedEvents = provider.WantedEvents
 
 // NewGuardedCalls returns calls that are guarded as those of a process with a name and a key.
-func NewGuardedCalls(db *gorm.DB, p Provider, name, key string, log *slog.Logger, reg prometheus.Registerer) *Calls {
-	return NewCalls(p, CallsConfig{
-		MayWrite: newGuard(db, p, name, modeOf(key), log, reg).mayWrite,
+func NewGuardedCalls(db *gorm.DB, p provider.Provider, name, key string, log *slog.Logger, reg prometheus.Registerer) *provider.Calls {
+	return provider.NewCalls(p, provider.CallsConfig{
+		MayWrite: provider.NewGuard(db, p, name, provider.ModeOf(key), log, reg).MayWrite,
 	}, log, reg)
 }
 
 // StartGuard returns an error if a process with a name and a key must not start.
 func StartGuard(ctx context.Context, db *gorm.DB, name, key string) error {
-	return newGuard(db, Identity(nil), name, modeOf(key), slog.New(slog.DiscardHandler), prometheus.NewRegistry()).start(ctx)
+	return provider.NewGuard(db, provider.Identity(nil), name, provider.ModeOf(key), slog.New(slog.DiscardHandler), prometheus.NewRegistry()).Start(ctx)
 }
 
 // IsBlocked reports whether a call was not made because the process may not write.
-func IsBlocked(err error) bool { return isClass(err, Blocked) }
+func IsBlocked(err error) bool { return provider.IsClass(err, provider.Blocked) }
 
 // ClaimBooks reports whether a report of the books is due, and claims it.
-func ClaimBooks(ctx context.Context, r *Reconciliation) (due bool, err error) { return r.claim(ctx) }
+func ClaimBooks(ctx context.Context, r *books.Reconciliation) (due bool, err error) {
+	return r.Claim(ctx)
+}
 
 // DeleteOld deletes old events and reports, at most limit rows in a statement.
 func DeleteOld(ctx context.Context, db *gorm.DB, limit int64) error { return deleteOld(ctx, db, limit) }

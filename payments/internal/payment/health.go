@@ -13,6 +13,7 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/payments/internal/books"
 )
 
 var (
@@ -25,8 +26,9 @@ var (
 )
 
 // invariants returns up to 1,000 violations of the invariants of payments. A healthy database has none. bound is how
-// long a check may be overdue. The check reads the attempts of pending orders that had a checkout, those of orders that are
-// not booked, and the refunds that have not ended; if full, it reads every attempt and refund. Only ctx limits its time.
+// long a check may be overdue. The check reads the attempts of pending orders that had a checkout, those of orders
+// that are not booked, and the refunds that have not ended; if full, it reads every attempt and refund. Only ctx
+// limits its time.
 func invariants(ctx context.Context, db *gorm.DB, bound time.Duration, full bool) ([]app.Violation, error) {
 	return app.FindViolations(ctx, db, full, invariantsSQL, bound.Microseconds(), full)
 }
@@ -43,7 +45,7 @@ func stats(ctx context.Context, db *gorm.DB) (json.RawMessage, error) {
 // collector reads what has not ended, and the last report of the books, at each scrape.
 type collector struct {
 	db    *gorm.DB
-	books *Reconciliation
+	books *books.Reconciliation
 }
 
 // gauges are the metrics of [collector].
@@ -74,7 +76,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector]. If the database does not answer within a second, the scrape lacks the metrics.
+// Collect implements [prometheus.Collector]. If the database does not answer within a second, the scrape lacks the
+// metrics.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -95,7 +98,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	set("payment_refunds_unconfirmed", float64(u.Unconfirmed))
 	set("payment_refund_oldest_seconds", u.OldestUnconfirmed)
 	set("payment_refunds_failed", float64(u.Failed))
-	last, err := c.books.last(ctx)
+	last, err := c.books.Last(ctx)
 	if err != nil || last == nil {
 		return
 	}

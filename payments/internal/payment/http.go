@@ -8,10 +8,11 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/rest"
+	"example.com/shop/payments/internal/attempt"
 )
 
 // customerRoutes adds the customers' API below /api.
-func customerRoutes(root gin.IRouter, tokens *rest.Tokens, attempts *Service) {
+func customerRoutes(root gin.IRouter, tokens *rest.Tokens, attempts *attempt.Service) {
 	a := &api{attempts}
 	own := root.Group("/api", tokens.Authenticate())
 	own.POST("/orders/:id/payments", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(a.open))
@@ -21,7 +22,7 @@ func customerRoutes(root gin.IRouter, tokens *rest.Tokens, attempts *Service) {
 }
 
 // api has the handlers of the customers' API.
-type api struct{ attempts *Service }
+type api struct{ attempts *attempt.Service }
 
 func (a *api) open(c *gin.Context) error {
 	id, err := readOrderID(c)
@@ -30,7 +31,7 @@ func (a *api) open(c *gin.Context) error {
 	}
 	live, opened, err := a.attempts.Open(c.Request.Context(), rest.Customer(c), id)
 	if err != nil {
-		if rest.AsError(err).Class == ProviderAway {
+		if rest.AsError(err).Class == attempt.ProviderAway {
 			c.Header("Retry-After", "1")
 		}
 		return err
@@ -64,7 +65,7 @@ func (a *api) ofOrder(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, rest.List[Attempt]{Items: attempts})
+	c.JSON(http.StatusOK, rest.List[attempt.Attempt]{Items: attempts})
 	return nil
 }
 
@@ -77,7 +78,7 @@ func (a *api) list(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	answer := rest.ListPage[Attempt]{Items: attempts}
+	answer := rest.ListPage[attempt.Attempt]{Items: attempts}
 	if next != nil {
 		text := next.String()
 		answer.NextCursor = &text

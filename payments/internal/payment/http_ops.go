@@ -2,23 +2,27 @@ package payment
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
-	"gorm.io/gorm"
 
 	"example.com/shop/internal/rest"
+	"example.com/shop/payments/internal/books"
+	"example.com/shop/payments/internal/refund"
 )
 
 // maxDecision is the largest length of an actor and of a note, in characters, so that a list of cases can be read.
 const maxDecision = 200
 
-// opsRoutes adds the operators' API: the state of all payments, and what operators decide about money.
-func opsRoutes(ops gin.IRouter, db *gorm.DB, refunds *Refunds, books *Reconciliation) {
+// opsRoutes adds the operators' API: the state of all payments, which stats returns, and what operators decide about money.
+func opsRoutes(
+	ops gin.IRouter, stats func(context.Context) (json.RawMessage, error), refunds *refund.Service, books *books.Reconciliation,
+) {
 	state := func(c *gin.Context) error {
-		all, err := stats(c.Request.Context(), db)
+		all, err := stats(c.Request.Context())
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/payment"
 )
 
@@ -67,7 +68,7 @@ func decode[T any](t *testing.T, body []byte) (v T) {
 }
 
 type attemptPage struct {
-	Items      []payment.Attempt
+	Items      []attempt.Attempt
 	NextCursor *string `json:"next_cursor"`
 }
 
@@ -85,8 +86,8 @@ func TestCustomersAPI(t *testing.T) {
 	c.send(t, "POST", path, "", 503, "provider-unavailable")
 	creating := decode[attemptPage](t, c.send(t, "GET", path, "", 200, `"state":"creating"`)).Items[0]
 	s.setAPI(t, "up")
-	first := decode[payment.Attempt](t, c.send(t, "POST", path, "", 200, `"state":"open"`)) // continues the attempt
-	again := decode[payment.Attempt](t, c.send(t, "POST", path, "{}", 200, `"checkout_url":"`))
+	first := decode[attempt.Attempt](t, c.send(t, "POST", path, "", 200, `"state":"open"`)) // continues the attempt
+	again := decode[attempt.Attempt](t, c.send(t, "POST", path, "{}", 200, `"checkout_url":"`))
 	if first.ID != creating.ID || again.ID != first.ID || again.CheckoutURL != first.CheckoutURL {
 		t.Errorf("the repeated request returns %+v, the first one %+v", again, first)
 	}
@@ -269,7 +270,7 @@ func TestOperatorsAPI(t *testing.T) {
 	s.exec(t, `UPDATE refunds r SET next_check = r.next_check - interval '1 minute' FROM payment_attempts a WHERE a.id = r.attempt_id AND a.order_id = $1`, owedOrder.ID)
 	s.setAPI(t, "down")
 	creating := s.place(t)
-	if _, _, err := s.Open(t.Context(), creating.CustomerID, creating.ID); parttest.ClassOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), creating.CustomerID, creating.ID); parttest.ClassOf(err) != attempt.ProviderAway {
 		t.Fatal(err)
 	}
 	s.setAPI(t, "up")

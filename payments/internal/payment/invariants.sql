@@ -1,10 +1,10 @@
--- Returns the rows that violate an invariant of payments. A healthy database has none. All checks are one statement, so
--- that they read one snapshot. The numbers go on from those of orders. Number 4 has a part there, and the part about attempts
--- here. For LATERAL and OFFSET 0 see the invariants of orders.
+-- Returns the rows that violate an invariant of payments. A healthy database has none. All checks are one statement,
+-- so that they read one snapshot. The numbers go on from those of orders. Number 4 has a part there, and the part
+-- about attempts here. For LATERAL and OFFSET 0 see the invariants of orders.
 --
 -- $1 how long a check may be overdue, in microseconds
--- $2 false: check the pending orders with a checkout, the ended ones that are not booked, and the refunds that have not ended; true: check
--- all
+-- $2 false: check the pending orders with a checkout, the ended ones that are not booked, and the refunds that have
+-- not ended; true: check all
 WITH checked AS (
     SELECT id, status, ended_by, total_cents, currency, expires_at FROM orders
     WHERE status = 'pending' AND ($2::boolean OR hold_until IS NOT NULL)
@@ -39,7 +39,8 @@ violations AS (
     ) AS a
     WHERE a.successes <> CASE WHEN o.status = 'paid' AND o.ended_by = 'provider' THEN 1 ELSE 0 END OR a.differs
 
-    -- 7: captured money that did not pay the order is refunded as a whole, and money that paid it is not. See succeed.sql.
+    -- 7: captured money that did not pay the order is refunded as a whole, and money that paid it is not. See
+    -- succeed.sql.
     UNION ALL
     SELECT 7, 'attempt ' || a.id,
            format('captured %s of %s, applied: %s, refund of %s', a.captured_cents, a.amount_cents, a.applied, coalesce(r.amount_cents, 0))
@@ -62,8 +63,8 @@ violations AS (
     FROM refunds
     WHERE next_check < now() - $1::bigint * interval '1 microsecond'
 
-    -- 4: no attempt is opened at or after the deadline. A deadline never moves to a time before the present, so this is true
-    -- at any later time, too.
+    -- 4: no attempt is opened at or after the deadline. A deadline never moves to a time before the present, so this
+    -- is true at any later time, too.
     UNION ALL
     SELECT 4, 'attempt ' || a.id, format('opened at %s, but the deadline of its order is %s', a.opened_at, o.expires_at)
     FROM checked o CROSS JOIN LATERAL (SELECT id, opened_at FROM payment_attempts WHERE order_id = o.id OFFSET 0) AS a

@@ -7,7 +7,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/attempt"
 )
 
 // TestTransitions takes each step between two states of an attempt. See the package comment.
@@ -120,7 +120,7 @@ func openMeetsDeadline(t *testing.T, s *shop) {
 func (s *shop) cancelAfterClosing(t *testing.T, o *order.Order, want string) {
 	t.Helper()
 	a := s.latest(t, o)
-	if a.State != payment.Creating || a.CheckoutURL != "" || s.entry(t, a.ID).Status != "expired" {
+	if a.State != attempt.Creating || a.CheckoutURL != "" || s.entry(t, a.ID).Status != "expired" {
 		t.Fatalf("the attempt is %+v and its session %+v, want a creating one without URL, and an expired session", a, s.entry(t, a.ID))
 	}
 	calls := s.called("expire") + s.called("retrieve")
@@ -138,7 +138,7 @@ func createRefused(t *testing.T, s *shop) {
 	s.refuseSessions(t, true)
 	_, _, err := s.Open(t.Context(), o.CustomerID, o.ID)
 	s.refuseSessions(t, false)
-	if parttest.ClassOf(err) != payment.CheckoutRefused {
+	if parttest.ClassOf(err) != attempt.CheckoutRefused {
 		t.Fatalf("Open returns %v, want checkout-refused", err)
 	}
 	s.wantAttempt(t, o, s.latest(t, o).ID, "closed")
@@ -153,7 +153,7 @@ func creatingIsStale(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "down")
 	_, opened, err := s.Open(t.Context(), o.CustomerID, o.ID)
-	if parttest.ClassOf(err) != payment.ProviderAway || !opened {
+	if parttest.ClassOf(err) != attempt.ProviderAway || !opened {
 		t.Fatalf("Open returns opened %v, error %v; want an opened attempt and provider-unavailable", opened, err)
 	}
 	a := s.latest(t, o)
@@ -172,7 +172,7 @@ func creatingIsStale(t *testing.T, s *shop) {
 func creatingIsCancelled(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "down")
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway {
 		t.Fatal(err)
 	}
 	_, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID)
@@ -187,7 +187,7 @@ func creatingMeetsDeadline(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.shiftToDeadline(t, o.ID, -5*time.Minute)
 	s.setAPI(t, "down")
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway {
 		t.Fatal(err)
 	}
 	s.shiftToDeadline(t, o.ID, time.Millisecond)
@@ -287,7 +287,7 @@ func openSucceeds(t *testing.T, s *shop) {
 func creatingSucceeds(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.hook(t, hook{call: "create", lose: true})
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway {
 		t.Fatal(err)
 	}
 	a := s.latest(t, o)
@@ -360,10 +360,10 @@ func succeedsWithOtherAmount(t *testing.T, s *shop) {
 
 // closeCreating returns an attempt that was closed while the provider's answer to its creation is lost. Its session is
 // open at the provider.
-func (s *shop) closeCreating(t *testing.T, o *order.Order) *payment.Attempt {
+func (s *shop) closeCreating(t *testing.T, o *order.Order) *attempt.Attempt {
 	t.Helper()
 	s.hook(t, hook{call: "create", lose: true})
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway {
 		t.Fatal(err)
 	}
 	s.unhook()
@@ -467,7 +467,7 @@ func TestAttemptsOfAnOrderAreLimited(t *testing.T) {
 		s.expireSession(t, a.ID)
 		s.settleNow(t, o.ID)
 	}
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.TooManyAttempts {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.TooManyAttempts {
 		t.Errorf("the sixth Open returns %v, want too-many-attempts", err)
 	}
 	s.wantOrder(t, o, "pending")
@@ -478,7 +478,7 @@ func TestAttemptsOfAnOrderAreLimited(t *testing.T) {
 }
 
 // latest returns the latest attempt of an order.
-func (s *shop) latest(t testing.TB, o *order.Order) *payment.Attempt {
+func (s *shop) latest(t testing.TB, o *order.Order) *attempt.Attempt {
 	t.Helper()
 	attempts, err := s.OfOrder(t.Context(), o.CustomerID, o.ID)
 	testenv.Must(t, err)

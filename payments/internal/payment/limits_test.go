@@ -12,14 +12,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/testenv"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/check"
+	"example.com/shop/payments/internal/provider"
 )
 
 // testLimits are Stripe's limits in test mode.
-var testLimits = payment.Limits{Rate: 25, OperationRate: 25}
+var testLimits = provider.Limits{Rate: 25, OperationRate: 25}
 
-func newCalls(m *memory, l payment.Limits) *payment.Calls {
-	return payment.NewCalls(m, payment.CallsConfig{Limits: l}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+func newCalls(m *memory, l provider.Limits) *provider.Calls {
+	return provider.NewCalls(m, provider.CallsConfig{Limits: l}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 }
 
 // load calls do from some goroutines, one call after the other, and counts the calls without an error by class.
@@ -29,7 +30,7 @@ type load struct {
 	calls sync.Map // by class: *atomic.Int64
 }
 
-func (l *load) add(class payment.Class, callers int, do func() error) {
+func (l *load) add(class provider.Class, callers int, do func() error) {
 	count := new(atomic.Int64)
 	l.calls.Store(class, count)
 	for range callers {
@@ -50,7 +51,7 @@ func (l *load) add(class payment.Class, callers int, do func() error) {
 	}
 }
 
-func (l *load) of(class payment.Class) int64 {
+func (l *load) of(class provider.Class) int64 {
 	count, _ := l.calls.Load(class)
 	return count.(*atomic.Int64).Load()
 }
@@ -61,34 +62,34 @@ func (l *load) of(class payment.Class) int64 {
 func TestPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
-		calls := newCalls(m, payment.Limits{Rate: 100, OperationRate: 100})
-		session, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+		calls := newCalls(m, provider.Limits{Rate: 100, OperationRate: 100})
+		session, err := calls.Create(t.Context(), provider.Checkout{Key: "first"})
 		testenv.Must(t, err)
 		l := &load{stop: make(chan struct{})}
 		create := func() error {
-			_, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+			_, err := calls.Create(t.Context(), provider.Checkout{Key: "first"})
 			return err
 		}
-		retrieve := func(class payment.Class) func() error {
+		retrieve := func(class provider.Class) func() error {
 			return func() error {
 				_, err := calls.Retrieve(t.Context(), class, session.ID)
 				return err
 			}
 		}
 		const seconds = 20
-		l.add(payment.ClassConfirm, 20, retrieve(payment.ClassConfirm))
-		l.add(payment.ClassPoll, 20, retrieve(payment.ClassPoll))
+		l.add(provider.ClassConfirm, 20, retrieve(provider.ClassConfirm))
+		l.add(provider.ClassPoll, 20, retrieve(provider.ClassPoll))
 		pass(seconds * time.Second)
-		if polls, confirms := l.of(payment.ClassPoll), l.of(payment.ClassConfirm); polls > 50 || confirms < 95*seconds {
+		if polls, confirms := l.of(provider.ClassPoll), l.of(provider.ClassConfirm); polls > 50 || confirms < 95*seconds {
 			t.Errorf("in %d s: %d polls and %d confirmed, want none after the burst, and 100 a second", seconds, polls, confirms)
 		}
-		before := l.of(payment.ClassConfirm)
-		l.add(payment.ClassCreate, 20, create)
+		before := l.of(provider.ClassConfirm)
+		l.add(provider.ClassCreate, 20, create)
 		pass(seconds * time.Second)
-		if n := l.of(payment.ClassCreate); n < 45*seconds {
+		if n := l.of(provider.ClassCreate); n < 45*seconds {
 			t.Errorf("in %d s: %d creates, want about 50 a second", seconds, n)
 		}
-		if n := l.of(payment.ClassConfirm) - before; n < 45*seconds {
+		if n := l.of(provider.ClassConfirm) - before; n < 45*seconds {
 			t.Errorf("in %d s of creates: %d confirmed, want about 50 a second", seconds, n)
 		}
 		close(l.stop)
@@ -98,7 +99,7 @@ func TestPriorities(t *testing.T) {
 		}
 		pass(time.Second)
 		polls := 0
-		for retrieve(payment.ClassPoll)() == nil {
+		for retrieve(provider.ClassPoll)() == nil {
 			polls++
 		}
 		if polls < 20 || polls > 30 {
@@ -112,20 +113,20 @@ func TestCallsThatTheirCallersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		calls := newCalls(m, testLimits)
-		session, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+		session, err := calls.Create(t.Context(), provider.Checkout{Key: "first"})
 		testenv.Must(t, err)
 		m.hook("retrieve", memoryHook{before: func() error {
 			pass(2 * time.Second)
-			return failed(payment.NoAnswer, "")
+			return failed(provider.NoAnswer, "")
 		}})
 		for range 10 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			_, err := calls.Retrieve(ctx, payment.ClassConfirm, session.ID)
-			wantError(t, err, payment.Busy, "")
+			_, err := calls.Retrieve(ctx, provider.ClassConfirm, session.ID)
+			wantError(t, err, provider.Busy, "")
 			cancel()
 		}
 		m.hook("retrieve", memoryHook{})
-		if _, err := calls.Retrieve(t.Context(), payment.ClassConfirm, session.ID); err != nil {
+		if _, err := calls.Retrieve(t.Context(), provider.ClassConfirm, session.ID); err != nil {
 			t.Errorf("after calls that their callers ended, a call fails: %v", err)
 		}
 	})
@@ -140,21 +141,21 @@ func TestManyProcesses(t *testing.T) {
 		const processes, seconds = 20, 20
 		loads, polls := make([]*load, processes), make([]func() error, processes)
 		for i := range loads {
-			calls := newCalls(m, payment.Limits{Rate: testLimits.Rate / processes, OperationRate: testLimits.OperationRate / processes})
+			calls := newCalls(m, provider.Limits{Rate: testLimits.Rate / processes, OperationRate: testLimits.OperationRate / processes})
 			loads[i] = &load{stop: make(chan struct{})}
-			loads[i].add(payment.ClassCreate, 4, func() error {
-				_, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+			loads[i].add(provider.ClassCreate, 4, func() error {
+				_, err := calls.Create(t.Context(), provider.Checkout{Key: "first"})
 				return err
 			})
-			loads[i].add(payment.ClassExpire, 4, func() error {
+			loads[i].add(provider.ClassExpire, 4, func() error {
 				_, err := calls.Expire(t.Context(), "unknown")
 				return err
 			})
 			polls[i] = func() error {
-				_, err := calls.Retrieve(t.Context(), payment.ClassPoll, "cs_1")
+				_, err := calls.Retrieve(t.Context(), provider.ClassPoll, "cs_1")
 				return err
 			}
-			loads[i].add(payment.ClassPoll, 1, polls[i])
+			loads[i].add(provider.ClassPoll, 1, polls[i])
 		}
 		for began := time.Now(); time.Since(began) < seconds*time.Second; pass(100 * time.Millisecond) {
 			synctest.Wait()
@@ -186,11 +187,11 @@ func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		m.delay = 800 * time.Millisecond
-		calls := newCalls(m, payment.Limits{Rate: 100, OperationRate: 25})
+		calls := newCalls(m, provider.Limits{Rate: 100, OperationRate: 25})
 		l := &load{stop: make(chan struct{})}
 		var refused atomic.Int64
-		l.add(payment.ClassCreate, 40, func() error {
-			_, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+		l.add(provider.ClassCreate, 40, func() error {
+			_, err := calls.Create(t.Context(), provider.Checkout{Key: "first"})
 			if err != nil {
 				refused.Add(1)
 			}
@@ -200,7 +201,7 @@ func TestTurns(t *testing.T) {
 		pass(seconds * time.Second)
 		close(l.stop)
 		l.done.Wait()
-		if n := l.of(payment.ClassCreate); refused.Load() > 0 || n < 24*seconds {
+		if n := l.of(provider.ClassCreate); refused.Load() > 0 || n < 24*seconds {
 			t.Errorf("%d creates in %d s, and %d refused; want 25 a second, and none", n, seconds, refused.Load())
 		}
 	})
@@ -212,21 +213,21 @@ func TestTwoThousandClosings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		m.delay = 800 * time.Millisecond
-		unlimited, calls := newCalls(m, payment.Limits{}), newCalls(m, testLimits)
+		unlimited, calls := newCalls(m, provider.Limits{}), newCalls(m, testLimits)
 		sessions := make(chan string, 2000)
 		for i := range cap(sessions) {
-			m.sessions[string(rune(i))] = &payment.Session{ID: string(rune(i))}
+			m.sessions[string(rune(i))] = &provider.Session{ID: string(rune(i))}
 			sessions <- string(rune(i))
 		}
-		testenv.Must(t, func() error { _, err := unlimited.Retrieve(t.Context(), payment.ClassPoll, "\x01"); return err }())
+		testenv.Must(t, func() error { _, err := unlimited.Retrieve(t.Context(), provider.ClassPoll, "\x01"); return err }())
 		l := &load{stop: make(chan struct{})}
-		l.add(payment.ClassPoll, 16, func() error { // meanwhile other checkouts are polled
-			_, err := calls.Retrieve(t.Context(), payment.ClassPoll, "\x01")
+		l.add(provider.ClassPoll, 16, func() error { // meanwhile other checkouts are polled
+			_, err := calls.Retrieve(t.Context(), provider.ClassPoll, "\x01")
 			return err
 		})
 		began := time.Now()
 		var workers sync.WaitGroup
-		for range 2 * payment.BatchSize {
+		for range 2 * check.BatchSize {
 			workers.Go(func() {
 				for {
 					select {
@@ -255,30 +256,30 @@ func TestTwoThousandClosings(t *testing.T) {
 // TestBreakersOfClasses has one class of calls fail, and checks that the others go on.
 func TestBreakersOfClasses(t *testing.T) {
 	m := newMemory()
-	calls := newCalls(m, payment.Limits{})
-	session, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+	calls := newCalls(m, provider.Limits{})
+	session, err := calls.Create(t.Context(), provider.Checkout{Key: "first"})
 	testenv.Must(t, err)
-	retrieve := func(class payment.Class) error {
+	retrieve := func(class provider.Class) error {
 		_, err := calls.Retrieve(t.Context(), class, session.ID)
 		return err
 	}
-	for class, opens := range map[payment.ErrorClass]bool{
-		payment.Busy: false, payment.Denied: false, payment.Missing: false, payment.Refused: false, payment.NoAnswer: true,
+	for class, opens := range map[provider.ErrorClass]bool{
+		provider.Busy: false, provider.Denied: false, provider.Missing: false, provider.Refused: false, provider.NoAnswer: true,
 	} {
 		m.fail("retrieve", failed(class, ""))
 		for range 6 {
-			if retrieve(payment.ClassPoll) == nil {
+			if retrieve(provider.ClassPoll) == nil {
 				t.Fatal("the call succeeds, want the error of the provider")
 			}
 		}
 		m.fail("retrieve", nil)
-		if err := retrieve(payment.ClassPoll); (err != nil) != opens {
+		if err := retrieve(provider.ClassPoll); (err != nil) != opens {
 			t.Errorf("after errors of class %d: %v; want an open breaker: %v", class, err, opens)
 		}
-		if err := retrieve(payment.ClassConfirm); err != nil {
+		if err := retrieve(provider.ClassConfirm); err != nil {
 			t.Errorf("after errors of class %d in polls, another class fails: %v", class, err)
 		}
-		calls = newCalls(m, payment.Limits{})
+		calls = newCalls(m, provider.Limits{})
 	}
 }
 
@@ -287,25 +288,25 @@ func TestThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		calls := newCalls(m, testLimits)
-		session, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+		session, err := calls.Create(t.Context(), provider.Checkout{Key: "first"})
 		testenv.Must(t, err)
-		m.fail("retrieve", failed(payment.Busy, payment.TooManyCalls))
-		if _, err := calls.Retrieve(t.Context(), payment.ClassPoll, session.ID); err == nil {
+		m.fail("retrieve", failed(provider.Busy, provider.TooManyCalls))
+		if _, err := calls.Retrieve(t.Context(), provider.ClassPoll, session.ID); err == nil {
 			t.Fatal("the call succeeds, want the error of the provider")
 		}
 		m.fail("retrieve", nil)
 		before := m.count("retrieve")
 		pass(5 * time.Second)
-		_, err = calls.Retrieve(t.Context(), payment.ClassPoll, session.ID)
-		wantError(t, err, payment.Busy, "")
+		_, err = calls.Retrieve(t.Context(), provider.ClassPoll, session.ID)
+		wantError(t, err, provider.Busy, "")
 		if n := m.count("retrieve") - before; n != 0 {
 			t.Errorf("a poll after the answer makes %d calls, want none", n)
 		}
-		if _, err := calls.Retrieve(t.Context(), payment.ClassConfirm, session.ID); err != nil {
+		if _, err := calls.Retrieve(t.Context(), provider.ClassConfirm, session.ID); err != nil {
 			t.Errorf("a check that somebody waits for fails: %v", err)
 		}
 		pass(6 * time.Second)
-		if _, err := calls.Retrieve(t.Context(), payment.ClassPoll, session.ID); err != nil {
+		if _, err := calls.Retrieve(t.Context(), provider.ClassPoll, session.ID); err != nil {
 			t.Errorf("a poll after the pause fails: %v", err)
 		}
 	})

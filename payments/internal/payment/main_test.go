@@ -23,7 +23,10 @@ import (
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/migrations"
+	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/provider"
+	"example.com/shop/payments/internal/refund"
 	paymentsmigrations "example.com/shop/payments/migrations"
 	"example.com/shop/payments/stripesim"
 )
@@ -46,14 +49,14 @@ const (
 // own, or in memory (newMemoryShop). There is no queue: the publishers record the messages. Tests call the handlers of the tasks themselves, and move
 // the clock of an order with [shop.shift].
 type shop struct {
-	*payment.Service
-	refunder *payment.Refunds
+	*attempt.Service
+	refunder *refund.Service
 	webhooks payment.Webhooks
 	tasks    delay.TaskRows
 	orders   *order.Service
 	due      *reconcile.Table // the orders that time out
 	orderDB  *order.Store
-	provider payment.Provider
+	provider provider.Provider
 	gorm     *gorm.DB // for the stores of other parts
 	db       *sql.DB
 	url      string // of the database
@@ -85,7 +88,7 @@ func newShop(t testing.TB) *shop {
 func (s *shop) startAtProvider(t testing.TB, webhookURL string) {
 	t.Helper()
 	s.startProvider(t, webhookURL)
-	stripe := payment.NewStripe(s.simURL, apiKey)
+	stripe := provider.NewStripe(s.simURL, apiKey)
 	t.Cleanup(stripe.Close)
 	s.start(t, stripe)
 }
@@ -104,21 +107,21 @@ func openShop(t testing.TB) *shop {
 }
 
 // config is the configuration of the service.
-var config = payment.Config{
+var config = attempt.Config{
 	Grace: grace, Checkout: checkout, Extension: extension, Deployment: "test", Pages: "http://shop.example",
 }
 
 // start makes the service, with a provider.
-func (s *shop) start(t testing.TB, p payment.Provider) {
+func (s *shop) start(t testing.TB, p provider.Provider) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	s.provider = p
 	s.webhooks = payment.Webhooks{Deployment: "test", Secrets: secret + "," + oldSecret}
-	s.connect(payment.NewCalls(p, payment.CallsConfig{}, log, s.metrics), s.notified, config, log, s.metrics)
+	s.connect(provider.NewCalls(p, provider.CallsConfig{}, log, s.metrics), s.notified, config, log, s.metrics)
 	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{
 		Options: order.Options{OrderTimeout: timeout, OrderExtension: extension, MaxExtensions: 1},
 		Hooks: order.Hooks{
-			Changed: s.notified.Notify, HoldKind: payment.SettleKind, HoldPublisher: s.settles,
+			Changed: s.notified.Notify, HoldKind: attempt.Kind, HoldPublisher: s.settles,
 			Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
 		},
 	}, log, prometheus.NewRegistry())
@@ -130,24 +133,24 @@ func (s *shop) start(t testing.TB, p payment.Provider) {
 
 // connect makes the service and the refunds.
 func (s *shop) connect(
-	calls *payment.Calls, notifier interface{ Notify(customer, order string) }, cfg payment.Config,
+	calls *provider.Calls, notifier interface{ Notify(customer, order string) }, cfg attempt.Config,
 	log *slog.Logger, reg prometheus.Registerer,
 ) {
-	s.refunder = payment.NewRefunds(s.gorm, s.tasks, calls, s.refunds, notifier, log, reg)
-	publishers := payment.Publishers{Cancel: s.cancels, Settle: s.settles}
-	s.Service = payment.NewService(s.gorm, s.tasks, calls, s.refunder, publishers, notifier, cfg, log, reg)
+	s.refunder = refund.NewService(s.gorm, s.tasks, calls, s.refunds, notifier, log, reg)
+	publishers := attempt.Publishers{Cancel: s.cancels, Settle: s.settles}
+	s.Service = attempt.NewService(s.gorm, s.tasks, calls, s.refunder, publishers, notifier, cfg, log, reg)
 }
 
 // setCalls replaces the calls to the provider of the service and the refunds.
-func (s *shop) setCalls(calls *payment.Calls) {
+func (s *shop) setCalls(calls *provider.Calls) {
 	s.connect(calls, s.notified, config, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 }
 
 // Attempts returns the table of settle tasks.
-func (s *shop) Attempts() *reconcile.Table { return s.table(payment.SettleKind, s.Service.Rows()) }
+func (s *shop) Attempts() *reconcile.Table { return s.table(attempt.Kind, s.Service.Rows()) }
 
 // Refunds returns the table of refund tasks.
-func (s *shop) Refunds() *reconcile.Table { return s.table(payment.RefundKind, s.refunder.Rows()) }
+func (s *shop) Refunds() *reconcile.Table { return s.table(refund.Kind, s.refunder.Rows()) }
 
 func (s *shop) table(kind string, rows reconcile.Rows) *reconcile.Table {
 	return reconcile.NewTable(s.gorm, kind, rows, nil, slog.New(slog.DiscardHandler))
@@ -190,18 +193,18 @@ func (s *shop) placeFor(t testing.TB, customer uuid.UUID) *order.Order {
 }
 
 // open opens an attempt, or returns the live one.
-func (s *shop) open(t testing.TB, o *order.Order) *payment.Attempt {
+func (s *shop) open(t testing.TB, o *order.Order) *attempt.Attempt {
 	t.Helper()
 	a, _, err := s.Open(t.Context(), o.CustomerID, o.ID)
 	testenv.Must(t, err)
-	if a.State != payment.Open || a.CheckoutURL == "" {
+	if a.State != attempt.Open || a.CheckoutURL == "" {
 		t.Fatalf("Open returns %+v, want an open attempt with the URL of its checkout", a)
 	}
 	return a
 }
 
 // placeOpen places an order and opens an attempt.
-func (s *shop) placeOpen(t testing.TB) (*order.Order, *payment.Attempt) {
+func (s *shop) placeOpen(t testing.TB) (*order.Order, *attempt.Attempt) {
 	t.Helper()
 	o := s.place(t)
 	return o, s.open(t, o)
@@ -301,14 +304,14 @@ func (s *shop) refundOf(t testing.TB, attempt uuid.UUID) string {
 }
 
 // refundNow is sendRefund for a refund that is due.
-func (s *shop) refundNow(t testing.TB, a *payment.Attempt) {
+func (s *shop) refundNow(t testing.TB, a *attempt.Attempt) {
 	t.Helper()
 	s.checkNow(t, a.OrderID)
 	s.sendRefund(t, a.ID)
 }
 
 // attempt reads an attempt as its customer sees it.
-func (s *shop) attempt(t testing.TB, o *order.Order, id uuid.UUID) *payment.Attempt {
+func (s *shop) attempt(t testing.TB, o *order.Order, id uuid.UUID) *attempt.Attempt {
 	t.Helper()
 	attempts, err := s.OfOrder(t.Context(), o.CustomerID, o.ID)
 	testenv.Must(t, err)

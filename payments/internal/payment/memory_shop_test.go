@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/testenv"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/provider"
 )
 
 // newMemoryShop returns a shop whose provider is in memory.
@@ -35,8 +35,8 @@ type faults struct {
 type memoryHook struct{ before, after func() error }
 
 // failed returns an error of the provider with a class.
-func failed(class payment.ErrorClass, cause payment.Cause) error {
-	return &payment.ProviderError{Class: class, Cause: cause, Operation: "call", Err: errors.New("the memory provider fails")}
+func failed(class provider.ErrorClass, cause provider.Cause) error {
+	return &provider.Error{Class: class, Cause: cause, Operation: "call", Err: errors.New("the memory provider fails")}
 }
 
 // fail makes the calls of an operation fail until it is called with nil.
@@ -73,7 +73,7 @@ func (m *memory) call(ctx context.Context, operation string, do func() error) er
 		}
 	}
 	if err == nil && api == "down" {
-		err = failed(payment.NoAnswer, "")
+		err = failed(provider.NoAnswer, "")
 	}
 	if err == nil && hook.before != nil {
 		err = hook.before()
@@ -88,7 +88,7 @@ func (m *memory) call(ctx context.Context, operation string, do func() error) er
 		err = errors.Join(err, hook.after())
 	}
 	if api == "loses_answers" {
-		return failed(payment.NoAnswer, "")
+		return failed(provider.NoAnswer, "")
 	}
 	return err
 }
@@ -99,10 +99,10 @@ func once[T any](ctx context.Context, m *memory, operation, key string, create f
 		stored, known := m.keys[key]
 		switch {
 		case known && stored == nil:
-			return failed(payment.Replayed, "")
+			return failed(provider.Replayed, "")
 		case !known && m.api == "errors":
 			m.keys[key] = nil
-			return failed(payment.NoAnswer, "")
+			return failed(provider.NoAnswer, "")
 		case !known:
 			stored = create()
 			m.keys[key] = stored
@@ -121,7 +121,7 @@ func (m *memory) set(change func()) {
 }
 
 // of returns the session of an attempt.
-func (m *memory) of(t testing.TB, attempt uuid.UUID) *payment.Session {
+func (m *memory) of(t testing.TB, attempt uuid.UUID) *provider.Session {
 	t.Helper()
 	for _, s := range m.sessions {
 		if s.Attempt == attempt.String() {
@@ -146,15 +146,15 @@ func (m *memory) pay(url string) bool {
 }
 
 // capture has the customer pay a session.
-func (m *memory) capture(s *payment.Session) {
+func (m *memory) capture(s *provider.Session) {
 	s.Paid, s.Intent = true, "pi_"+s.ID
-	m.move(payment.Captured, "ch_"+s.Intent, s.Intent, "", s.AmountCents)
+	m.move(provider.Captured, "ch_"+s.Intent, s.Intent, "", s.AmountCents)
 }
 
 // byHand refunds money of a payment at the provider in memory, as an operator does there.
 func (m *memory) byHand(t *testing.T, intent string, cents int64) {
 	t.Helper()
-	_, err := m.Refund(t.Context(), payment.Return{Intent: intent, AmountCents: cents, Key: uuid.NewString()})
+	_, err := m.Refund(t.Context(), provider.Return{Intent: intent, AmountCents: cents, Key: uuid.NewString()})
 	testenv.Must(t, err)
 }
 
@@ -163,7 +163,7 @@ func (m *memory) returned(intent string) (cents int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.refunds[intent] {
-		if r.State != payment.Failed {
+		if r.State != provider.Failed {
 			cents += r.AmountCents
 		}
 	}
@@ -171,16 +171,16 @@ func (m *memory) returned(intent string) (cents int64) {
 }
 
 // become changes the state of a refund of a payment.
-func (m *memory) become(intent string, r *payment.ProviderRefund, state payment.RefundState) {
-	if state == payment.Failed && r.State != payment.Failed {
+func (m *memory) become(intent string, r *provider.Refund, state provider.RefundState) {
+	if state == provider.Failed && r.State != provider.Failed {
 		r.Reason = "expired_or_canceled_card"
-		m.move(payment.RefundFailed, r.ID, intent, r.Refund, r.AmountCents)
+		m.move(provider.RefundFailed, r.ID, intent, r.Refund, r.AmountCents)
 	}
 	r.State = state
 }
 
 // end changes the state of all refunds of a payment.
-func (m *memory) end(intent string, state payment.RefundState) {
+func (m *memory) end(intent string, state provider.RefundState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.refunds[intent] {
@@ -193,11 +193,11 @@ func (m *memory) end(intent string, state payment.RefundState) {
 func (m *memory) setRefunds(refunds string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.state = map[string]payment.RefundState{"succeed": payment.Confirmed, "pending": payment.Sent, "fail": payment.Failed}[refunds]
+	m.state = map[string]provider.RefundState{"succeed": provider.Confirmed, "pending": provider.Sent, "fail": provider.Failed}[refunds]
 	for _, all := range m.refunds {
 		for _, r := range all {
-			if r.State == payment.Sent && m.state == payment.Confirmed {
-				r.State = payment.Confirmed
+			if r.State == provider.Sent && m.state == provider.Confirmed {
+				r.State = provider.Confirmed
 			}
 		}
 	}
@@ -218,11 +218,11 @@ func (m *memory) entries() (all []ledgerEntry) {
 		for _, row := range m.ledger {
 			switch {
 			case row.Intent != s.Intent:
-			case row.Kind == payment.Captured:
+			case row.Kind == provider.Captured:
 				e.Captured += row.AmountCents
-			case row.Kind == payment.Refunded:
+			case row.Kind == provider.Refunded:
 				e.Refunded += row.AmountCents
-			case row.Kind == payment.RefundFailed:
+			case row.Kind == provider.RefundFailed:
 				e.Refunded -= row.AmountCents
 			}
 		}

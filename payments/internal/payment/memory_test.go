@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/provider"
 )
 
 // memory is a provider in memory, for tests that need nothing of Stripe's API. See memory_shop_test.go for its failures,
@@ -16,27 +16,27 @@ import (
 type memory struct {
 	faults
 	mu       sync.Mutex
-	sessions map[string]*payment.Session // by id
-	keys     map[string]any              // the object that the call with a key made; nil: the key has a stored error
-	refunds  map[string][]*payment.ProviderRefund
-	ledger   []payment.Movement
-	state    payment.RefundState // of new refunds. One that fails is sent first
+	sessions map[string]*provider.Session // by id
+	keys     map[string]any               // the object that the call with a key made; nil: the key has a stored error
+	refunds  map[string][]*provider.Refund
+	ledger   []provider.Movement
+	state    provider.RefundState // of new refunds. One that fails is sent first
 	now      func() time.Time
 }
 
 func newMemory() *memory {
 	return &memory{
 		faults:   faults{errs: map[string]error{}, hooks: map[string]memoryHook{}, calls: map[string]int{}},
-		sessions: map[string]*payment.Session{}, keys: map[string]any{}, refunds: map[string][]*payment.ProviderRefund{},
-		state: payment.Confirmed, now: time.Now,
+		sessions: map[string]*provider.Session{}, keys: map[string]any{}, refunds: map[string][]*provider.Refund{},
+		state: provider.Confirmed, now: time.Now,
 	}
 }
 
 // change executes a call that changes a session.
-func (m *memory) change(ctx context.Context, operation, id string, change func(*payment.Session) error) (s payment.Session, err error) {
+func (m *memory) change(ctx context.Context, operation, id string, change func(*provider.Session) error) (s provider.Session, err error) {
 	err = m.call(ctx, operation, func() error {
 		if m.sessions[id] == nil {
-			return failed(payment.Missing, "")
+			return failed(provider.Missing, "")
 		}
 		err := change(m.sessions[id])
 		s = *m.sessions[id]
@@ -46,8 +46,8 @@ func (m *memory) change(ctx context.Context, operation, id string, change func(*
 }
 
 // move appends a row to the books.
-func (m *memory) move(kind payment.MovementKind, source, intent, refund string, cents int64) {
-	row := payment.Movement{ID: fmt.Sprintf("txn_%d", len(m.ledger)+1), Kind: kind, At: m.now(), AmountCents: cents, Source: source, Intent: intent, Refund: refund}
+func (m *memory) move(kind provider.MovementKind, source, intent, refund string, cents int64) {
+	row := provider.Movement{ID: fmt.Sprintf("txn_%d", len(m.ledger)+1), Kind: kind, At: m.now(), AmountCents: cents, Source: source, Intent: intent, Refund: refund}
 	for _, s := range m.sessions {
 		if s.Intent == intent {
 			row.Owner, row.Currency = s.Owner, s.Currency
@@ -58,29 +58,29 @@ func (m *memory) move(kind payment.MovementKind, source, intent, refund string, 
 
 func (m *memory) Clock() time.Time { return m.now() }
 
-func (m *memory) Create(ctx context.Context, c payment.Checkout) (payment.Session, error) {
-	return once(ctx, m, "create", c.Key, func() *payment.Session {
+func (m *memory) Create(ctx context.Context, c provider.Checkout) (provider.Session, error) {
+	return once(ctx, m, "create", c.Key, func() *provider.Session {
 		id := fmt.Sprintf("cs_%d", len(m.sessions)+1)
-		m.sessions[id] = &payment.Session{Owner: c.Owner, ID: id, URL: "memory:" + id, AmountCents: c.AmountCents, Currency: c.Currency, CreatedAt: m.now().Truncate(time.Second), ExpiresAt: c.ExpiresAt}
+		m.sessions[id] = &provider.Session{Owner: c.Owner, ID: id, URL: "memory:" + id, AmountCents: c.AmountCents, Currency: c.Currency, CreatedAt: m.now().Truncate(time.Second), ExpiresAt: c.ExpiresAt}
 		return m.sessions[id]
 	})
 }
 
-func (m *memory) Retrieve(ctx context.Context, id string) (payment.Session, error) {
-	return m.change(ctx, "retrieve", id, func(*payment.Session) error { return nil })
+func (m *memory) Retrieve(ctx context.Context, id string) (provider.Session, error) {
+	return m.change(ctx, "retrieve", id, func(*provider.Session) error { return nil })
 }
 
-func (m *memory) Expire(ctx context.Context, id string) (payment.Session, error) {
-	return m.change(ctx, "expire", id, func(s *payment.Session) error {
+func (m *memory) Expire(ctx context.Context, id string) (provider.Session, error) {
+	return m.change(ctx, "expire", id, func(s *provider.Session) error {
 		if s.Paid || s.Expired {
-			return failed(payment.Refused, "")
+			return failed(provider.Refused, "")
 		}
 		s.Expired = true
 		return nil
 	})
 }
 
-func (m *memory) Refunds(ctx context.Context, intent string) (all []payment.ProviderRefund, err error) {
+func (m *memory) Refunds(ctx context.Context, intent string) (all []provider.Refund, err error) {
 	err = m.call(ctx, "list refunds", func() error {
 		for _, r := range slices.Backward(m.refunds[intent]) {
 			all = append(all, *r)
@@ -90,16 +90,16 @@ func (m *memory) Refunds(ctx context.Context, intent string) (all []payment.Prov
 	return all, err
 }
 
-func (m *memory) Refund(ctx context.Context, r payment.Return) (payment.ProviderRefund, error) {
-	made, err := once(ctx, m, "refund", r.Key, func() *payment.ProviderRefund {
-		made := &payment.ProviderRefund{ID: fmt.Sprintf("re_%d", len(m.ledger)+1), Refund: r.Refund, Try: r.Try, AmountCents: r.AmountCents, State: payment.Sent}
+func (m *memory) Refund(ctx context.Context, r provider.Return) (provider.Refund, error) {
+	made, err := once(ctx, m, "refund", r.Key, func() *provider.Refund {
+		made := &provider.Refund{ID: fmt.Sprintf("re_%d", len(m.ledger)+1), Refund: r.Refund, Try: r.Try, AmountCents: r.AmountCents, State: provider.Sent}
 		m.refunds[r.Intent] = append(m.refunds[r.Intent], made)
-		m.move(payment.Refunded, made.ID, r.Intent, r.Refund, r.AmountCents)
+		m.move(provider.Refunded, made.ID, r.Intent, r.Refund, r.AmountCents)
 		m.become(r.Intent, made, m.state)
 		return made
 	})
-	if made.State == payment.Failed {
-		made.State = payment.Sent
+	if made.State == provider.Failed {
+		made.State = provider.Sent
 	}
 	return made, err
 }
@@ -110,31 +110,31 @@ func page[T any](list []T, id func(T) string, after string) (rows []T, more bool
 	return list[:min(2, len(list))], len(list) > 2
 }
 
-func (m *memory) Movements(ctx context.Context, from, to time.Time, after string) (p payment.MovementPage, err error) {
+func (m *memory) Movements(ctx context.Context, from, to time.Time, after string) (p provider.MovementPage, err error) {
 	err = m.call(ctx, "movements", func() error {
-		var list []payment.Movement
+		var list []provider.Movement
 		for _, row := range slices.Backward(m.ledger) {
 			if !row.At.Before(from) && row.At.Before(to) {
 				list = append(list, row)
 			}
 		}
-		p.Rows, p.More = page(list, func(row payment.Movement) string { return row.ID }, after)
+		p.Rows, p.More = page(list, func(row provider.Movement) string { return row.ID }, after)
 		p.Now = m.now()
 		return nil
 	})
 	return p, err
 }
 
-func (m *memory) OpenSessions(ctx context.Context, since time.Time, after string) (p payment.SessionPage, err error) {
+func (m *memory) OpenSessions(ctx context.Context, since time.Time, after string) (p provider.SessionPage, err error) {
 	err = m.call(ctx, "sessions", func() error {
-		var list []payment.Session
+		var list []provider.Session
 		for _, s := range m.sessions {
 			if !s.CreatedAt.Before(since) && !s.Paid && !s.Expired {
 				list = append(list, *s)
 			}
 		}
-		slices.SortFunc(list, func(a, b payment.Session) int { return cmp.Compare(b.ID, a.ID) })
-		p.Rows, p.More = page(list, func(row payment.Session) string { return row.ID }, after)
+		slices.SortFunc(list, func(a, b provider.Session) int { return cmp.Compare(b.ID, a.ID) })
+		p.Rows, p.More = page(list, func(row provider.Session) string { return row.ID }, after)
 		return nil
 	})
 	return p, err
@@ -144,4 +144,4 @@ func (m *memory) Account(ctx context.Context) (string, error) {
 	return "acct_memory", m.call(ctx, "account", func() error { return nil })
 }
 
-func (m *memory) Endpoints(context.Context) ([]payment.Endpoint, error) { return nil, nil }
+func (m *memory) Endpoints(context.Context) ([]provider.Endpoint, error) { return nil, nil }

@@ -13,7 +13,9 @@ import (
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/provider"
 )
 
 // TestModel applies random steps to one order: of its customer, of the provider, of the workers, and of the time. Then
@@ -68,7 +70,7 @@ type model struct {
 // openErrors are the classes of error that Open may return.
 var openErrors = []rest.Class{
 	order.AlreadyPaid, order.AlreadyCancelled, order.Cancelling, order.DeadlinePassed,
-	payment.TooManyAttempts, payment.ProviderAway, payment.CheckoutRefused,
+	attempt.TooManyAttempts, attempt.ProviderAway, attempt.CheckoutRefused,
 }
 
 func (m *model) open(rt *rapid.T) {
@@ -78,7 +80,7 @@ func (m *model) open(rt *rapid.T) {
 		if !slices.Contains(openErrors, parttest.ClassOf(err)) {
 			rt.Fatalf("Open returns %v", err)
 		}
-	case a.State != payment.Open || a.Closing || a.CheckoutURL == "":
+	case a.State != attempt.Open || a.Closing || a.CheckoutURL == "":
 		rt.Fatalf("Open returns %+v, want an open attempt with a URL", a)
 	default:
 		m.urls[a.CheckoutURL] = a.ID
@@ -115,7 +117,7 @@ func (m *model) deliver(rt *rapid.T) {
 	m.shop.deliver(m.t, rapid.SampledFrom(all).Draw(rt, "event").body)
 }
 
-func (m *model) attempts() []payment.Attempt {
+func (m *model) attempts() []attempt.Attempt {
 	attempts, err := m.shop.OfOrder(m.t.Context(), m.order.CustomerID, m.order.ID)
 	testenv.Must(m.t, err)
 	return attempts
@@ -224,7 +226,7 @@ func (m *model) checkStep(rt *rapid.T) {
 	}
 	live := 0
 	for _, a := range m.attempts() {
-		if a.State == payment.Creating || a.State == payment.Open {
+		if a.State == attempt.Creating || a.State == attempt.Open {
 			live++
 		}
 	}
@@ -245,7 +247,7 @@ func (m *model) finish(rt *rapid.T) {
 			if a.Refund == nil {
 				continue
 			}
-			if a.Refund.State == payment.Failed {
+			if a.Refund.State == provider.Failed {
 				testenv.Must(m.t, s.refunder.Retry(m.t.Context(), uuid.MustParse(s.refundOf(m.t, a.ID))))
 			}
 			s.refundNow(m.t, &a)

@@ -13,13 +13,14 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/attempt"
+	"example.com/shop/payments/internal/provider"
 )
 
 // waiting is a check of an attempt or refund that is due now.
 type waiting struct {
 	order   *order.Order
-	attempt *payment.Attempt
+	attempt *attempt.Attempt
 	handler func(context.Context, []delay.Task) ([]delay.Outcome, error)
 	task    string
 	want    string // what wantAttempt finds after the provider has answered
@@ -28,7 +29,7 @@ type waiting struct {
 // askInVain has the provider refuse the check that ask causes, and makes the check due that follows it.
 func (s *shop) askInVain(t *testing.T, id uuid.UUID, ask func()) {
 	t.Helper()
-	s.mem.fail("retrieve", failed(payment.Busy, ""))
+	s.mem.fail("retrieve", failed(provider.Busy, ""))
 	ask()
 	s.mem.fail("retrieve", nil)
 	s.shift(t, id, 7*time.Second)
@@ -99,20 +100,20 @@ func (s *shop) handleRefunds(ctx context.Context, tasks []delay.Task) ([]delay.O
 // noAnswers are the ways in which a check ends without an answer of the provider.
 var noAnswers = map[string]func(t *testing.T, s *shop, w waiting){
 	"too many calls": func(t *testing.T, s *shop, w waiting) {
-		s.mem.fail("", failed(payment.Busy, payment.TooManyCalls))
+		s.mem.fail("", failed(provider.Busy, provider.TooManyCalls))
 		w.handle(t, t.Context())
 	},
 	"another call got too many calls": func(t *testing.T, s *shop, w waiting) {
-		s.mem.fail("retrieve", failed(payment.Busy, payment.TooManyCalls))
-		calls := s.newCalls(payment.Limits{})
-		_, err := calls.Retrieve(t.Context(), payment.ClassConfirm, "another")
-		wantError(t, err, payment.Busy, payment.TooManyCalls)
+		s.mem.fail("retrieve", failed(provider.Busy, provider.TooManyCalls))
+		calls := s.newCalls(provider.Limits{})
+		_, err := calls.Retrieve(t.Context(), provider.ClassConfirm, "another")
+		wantError(t, err, provider.Busy, provider.TooManyCalls)
 		s.mem.fail("retrieve", nil)
 		w.handle(t, t.Context()) // only polls pause
 	},
 	"no token": func(t *testing.T, s *shop, w waiting) {
-		calls := s.newCalls(payment.Limits{Rate: 1e-6, OperationRate: 1e-6})
-		for _, class := range []payment.Class{payment.ClassConfirm, payment.ClassPoll} { // the token of the bucket, and that of each class
+		calls := s.newCalls(provider.Limits{Rate: 1e-6, OperationRate: 1e-6})
+		for _, class := range []provider.Class{provider.ClassConfirm, provider.ClassPoll} { // the token of the bucket, and that of each class
 			_, _ = calls.Retrieve(t.Context(), class, "another")
 		}
 		_, _ = calls.Expire(t.Context(), "another")
@@ -120,18 +121,18 @@ var noAnswers = map[string]func(t *testing.T, s *shop, w waiting){
 		w.handle(t, t.Context())
 	},
 	"the breaker is open": func(t *testing.T, s *shop, w waiting) {
-		calls := s.newCalls(payment.Limits{})
-		s.mem.fail("", failed(payment.NoAnswer, ""))
+		calls := s.newCalls(provider.Limits{})
+		s.mem.fail("", failed(provider.NoAnswer, ""))
 		for range 5 {
-			_, _ = calls.Retrieve(t.Context(), payment.ClassConfirm, "another")
-			_, _ = calls.Retrieve(t.Context(), payment.ClassPoll, "another")
+			_, _ = calls.Retrieve(t.Context(), provider.ClassConfirm, "another")
+			_, _ = calls.Retrieve(t.Context(), provider.ClassPoll, "another")
 			_, _ = calls.Expire(t.Context(), "another")
 			_, _ = calls.Refunds(t.Context(), "another")
 		}
 		w.handle(t, t.Context())
 	},
 	"the provider is away": func(t *testing.T, s *shop, w waiting) {
-		s.mem.fail("", failed(payment.NoAnswer, ""))
+		s.mem.fail("", failed(provider.NoAnswer, ""))
 		w.handle(t, t.Context())
 	},
 	"the answers are lost": func(t *testing.T, s *shop, w waiting) {
@@ -139,11 +140,11 @@ var noAnswers = map[string]func(t *testing.T, s *shop, w waiting){
 		w.handle(t, t.Context())
 	},
 	"the key is denied": func(t *testing.T, s *shop, w waiting) {
-		s.mem.fail("key", failed(payment.Denied, ""))
+		s.mem.fail("key", failed(provider.Denied, ""))
 		w.handle(t, t.Context())
 	},
 	"the object is locked": func(t *testing.T, s *shop, w waiting) {
-		s.mem.fail("", failed(payment.Busy, ""))
+		s.mem.fail("", failed(provider.Busy, ""))
 		w.handle(t, t.Context())
 	},
 	"the process shuts down": func(t *testing.T, s *shop, w waiting) {
@@ -164,8 +165,8 @@ var noAnswers = map[string]func(t *testing.T, s *shop, w waiting){
 }
 
 // newCalls replaces the calls of the service by ones with limits.
-func (s *shop) newCalls(l payment.Limits) *payment.Calls {
-	calls := payment.NewCalls(s.provider, payment.CallsConfig{Limits: l}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+func (s *shop) newCalls(l provider.Limits) *provider.Calls {
+	calls := provider.NewCalls(s.provider, provider.CallsConfig{Limits: l}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	s.setCalls(calls)
 	return calls
 }
@@ -208,15 +209,15 @@ func TestNoAnswerUsesUpNoCheck(t *testing.T) {
 func TestNoAnswerUsesUpNoAttempt(t *testing.T) {
 	s := newMemoryShop(t)
 	for why, err := range map[string]error{
-		"too many calls": failed(payment.Busy, payment.TooManyCalls),
-		"away":           failed(payment.NoAnswer, ""),
-		"denied":         failed(payment.Denied, ""),
-		"locked":         failed(payment.Busy, ""),
+		"too many calls": failed(provider.Busy, provider.TooManyCalls),
+		"away":           failed(provider.NoAnswer, ""),
+		"denied":         failed(provider.Denied, ""),
+		"locked":         failed(provider.Busy, ""),
 	} {
 		t.Run(why, func(t *testing.T) {
 			o := s.place(t)
 			s.mem.fail("create", err)
-			if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
+			if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway {
 				t.Fatalf("Open returns %v, want provider-unavailable", err)
 			}
 			first := s.latest(t, o)
@@ -234,7 +235,7 @@ func TestEventDuringAPoll(t *testing.T) {
 	s := newMemoryShop(t)
 	o, a := s.placeOpen(t)
 	s.mem.hook("retrieve", memoryHook{after: func() error {
-		s.mem.fail("retrieve", failed(payment.Busy, payment.TooManyCalls))
+		s.mem.fail("retrieve", failed(provider.Busy, provider.TooManyCalls))
 		defer s.mem.fail("retrieve", nil)
 		s.expireSession(t, a.ID)
 		s.deliverAll(t, a.ID)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/payments/internal/provider"
 )
 
 // ProviderOptions are the options of every process that calls the payment provider. Without a key the process has no
@@ -62,7 +63,7 @@ func (o Options) Check(api bool) error {
 		between("checkout-time", o.CheckoutTime, 0, time.Hour),
 		between("payment-grace", o.PaymentGrace, time.Second, 24*time.Hour),
 	}
-	if o.StripeKey != "" && modeOf(o.StripeKey) == "test" && !o.AllowTestPayments {
+	if o.StripeKey != "" && provider.ModeOf(o.StripeKey) == "test" && !o.AllowTestPayments {
 		errs = append(errs, fmt.Errorf("%s is a test key, with which customers pay with test cards, for nothing: "+
 			"set a live key, or %s if nothing is sold here",
 			app.OptionName("stripe-key"), app.OptionName("allow-test-payments")))
@@ -93,11 +94,11 @@ func CheckURL(flag, address string) error {
 }
 
 // limits returns the limits of this process.
-func (o ProviderOptions) limits() Limits {
+func (o ProviderOptions) limits() provider.Limits {
 	rate := cmp.Or(o.StripeRate, 25)
-	if modeOf(o.StripeKey) == "live" {
+	if provider.ModeOf(o.StripeKey) == "live" {
 		rate = cmp.Or(o.StripeRate, 100)
 	}
 	n := float64(max(o.StripeProcesses, 1))
-	return Limits{Rate: rate / n, OperationRate: o.StripeEndpointRate / n}
+	return provider.Limits{Rate: rate / n, OperationRate: o.StripeEndpointRate / n}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/testenv"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/provider"
 	"example.com/shop/payments/stripesim"
 )
 
@@ -125,7 +125,7 @@ func (h *hook) serve(w http.ResponseWriter, r *http.Request, api http.Handler) {
 func (s *shop) resetBreaker(t testing.TB) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s.setCalls(payment.NewCalls(s.provider, payment.CallsConfig{}, log, prometheus.NewRegistry()))
+	s.setCalls(provider.NewCalls(s.provider, provider.CallsConfig{}, log, prometheus.NewRegistry()))
 }
 
 // knob changes the provider's knobs.
@@ -152,7 +152,7 @@ func (s *shop) refuseSessions(t testing.TB, refuse bool) {
 	if s.mem != nil {
 		s.mem.fail("create", nil)
 		if refuse {
-			s.mem.fail("create", failed(payment.Refused, ""))
+			s.mem.fail("create", failed(provider.Refused, ""))
 		}
 		return
 	}
@@ -170,7 +170,7 @@ func (s *shop) rotateKey(t testing.TB, key string) {
 	if s.mem != nil {
 		s.mem.fail("key", nil)
 		if key != apiKey {
-			s.mem.fail("key", failed(payment.Denied, ""))
+			s.mem.fail("key", failed(provider.Denied, ""))
 		}
 		return
 	}
@@ -201,7 +201,7 @@ func (s *shop) hook(t testing.TB, h hook) {
 				step()
 			}
 			if lose {
-				return failed(payment.NoAnswer, "")
+				return failed(provider.NoAnswer, "")
 			}
 			return nil
 		}

@@ -13,7 +13,8 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/attempt"
+	"example.com/shop/payments/internal/provider"
 )
 
 // TestInterleavings plays sequences of events that are hard to handle, and checks the invariants after each.
@@ -107,11 +108,11 @@ func paidInGraceSeenLate(t *testing.T, s *shop) {
 func createBroken(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "errors")
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway {
 		t.Fatalf("Open returns %v, want provider-unavailable", err)
 	}
 	s.setAPI(t, "up")
-	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.CheckoutRefused || opened {
+	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.CheckoutRefused || opened {
 		t.Fatalf("the second Open returns opened %v, error %v; want the first attempt, and checkout-refused", opened, err)
 	}
 	s.wantOrder(t, o, "pending")
@@ -128,8 +129,8 @@ func createBroken(t *testing.T, s *shop) {
 // succeed, so a repeated request continues it.
 func createInUse(t *testing.T, s *shop) {
 	o := s.place(t)
-	s.mem.fail("create", failed(payment.Busy, payment.KeyInUse))
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
+	s.mem.fail("create", failed(provider.Busy, provider.KeyInUse))
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway {
 		t.Fatalf("Open returns %v, want provider-unavailable", err)
 	}
 	s.mem.fail("create", nil)
@@ -166,7 +167,7 @@ func keyRotated(t *testing.T, s *shop) {
 	other := s.place(t)
 	s.rotateKey(t, "another")
 	defer s.rotateKey(t, apiKey)
-	if _, _, err := s.Open(t.Context(), other.CustomerID, other.ID); parttest.ClassOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), other.CustomerID, other.ID); parttest.ClassOf(err) != attempt.ProviderAway {
 		t.Errorf("Open with a wrong key returns %v, want provider-unavailable", err)
 	}
 	for range 12 {
@@ -224,7 +225,7 @@ func (s *shop) sessionsOf(t testing.TB, attempt uuid.UUID) (all []ledgerEntry) {
 func createLost(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "loses_answers")
-	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway || !opened {
+	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway || !opened {
 		t.Fatalf("Open returns opened %v, error %v; want an opened attempt and provider-unavailable", opened, err)
 	}
 	s.setAPI(t, "up")
@@ -360,7 +361,7 @@ func staleDuringCreate(t *testing.T, s *shop) {
 	a := s.open(t, o)
 	attempts, err := s.OfOrder(t.Context(), o.CustomerID, o.ID)
 	testenv.Must(t, err)
-	if len(attempts) != 2 || attempts[0].ID != a.ID || attempts[1].State != payment.Closed {
+	if len(attempts) != 2 || attempts[0].ID != a.ID || attempts[1].State != attempt.Closed {
 		t.Fatalf("the attempts are %+v, want a closed and an open one", attempts)
 	}
 	if status := s.entry(t, attempts[1].ID).Status; status != "expired" {

@@ -12,18 +12,19 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/attempt"
+	"example.com/shop/payments/internal/refund"
 )
 
 // refundEvent delivers an event about a refund of an attempt's payment.
-func (s *shop) refundEvent(t testing.TB, a *payment.Attempt, eventType string) {
+func (s *shop) refundEvent(t testing.TB, a *attempt.Attempt, eventType string) {
 	t.Helper()
 	s.deliver(t, eventBody("evt_"+uuid.NewString(), eventType, "v",
 		fmt.Appendf(nil, `{"object":"refund","payment_intent":%q}`, s.entry(t, a.ID).Intent)))
 }
 
 // paidOrder returns an order of 10 euros that was paid at the provider.
-func (s *shop) paidOrder(t testing.TB) (*order.Order, *payment.Attempt) {
+func (s *shop) paidOrder(t testing.TB) (*order.Order, *attempt.Attempt) {
 	t.Helper()
 	o, a := s.placeOpen(t)
 	s.pay(t, a.CheckoutURL)
@@ -112,7 +113,7 @@ func TestSettleOutsideMeetsEvent(t *testing.T) {
 		both.Wait()
 		state := testenv.Query[string](t, s.db, `SELECT state FROM refunds WHERE id = $1`, id)
 		switch {
-		case err == nil && state == "settled_outside", parttest.ClassOf(err) == payment.NotFailed && state == "confirmed":
+		case err == nil && state == "settled_outside", parttest.ClassOf(err) == refund.NotFailed && state == "confirmed":
 			won[state]++
 		default:
 			t.Fatalf("settling outside returns %v, and the refund is %s", err, state)

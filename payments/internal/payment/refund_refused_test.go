@@ -9,11 +9,12 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/attempt"
+	"example.com/shop/payments/internal/provider"
 )
 
 // lateInMemory returns an attempt that was paid too late at a provider in memory, with a refund that is owed.
-func (s *shop) lateInMemory(t *testing.T) (o *order.Order, a *payment.Attempt, intent, refund string) {
+func (s *shop) lateInMemory(t *testing.T) (o *order.Order, a *attempt.Attempt, intent, refund string) {
 	t.Helper()
 	o, a = s.placeOpen(t)
 	s.mem.pay(a.CheckoutURL)
@@ -31,21 +32,21 @@ func TestRefusedRefunds(t *testing.T) {
 	s := newMemoryShop(t)
 	s.restartAs(s.mem, "production", apiKey)
 	for name, test := range map[string]struct {
-		class payment.ErrorClass
-		cause payment.Cause
+		class provider.ErrorClass
+		cause provider.Cause
 		want  string
 		try   int
 		err   string
 	}{
-		"disputed":         {payment.Refused, payment.ByDispute, "failed", 1, "refused (disputed): "},
-		"already refunded": {payment.Refused, payment.AlreadyRefunded, "failed", 1, "refused (already refunded): "},
-		"another cause":    {payment.Refused, "", "failed", 1, "refused: "},
-		"low balance":      {payment.Busy, payment.LowBalance, "owed", 2, "payment provider: "},
-		"stored error":     {payment.Replayed, "", "owed", 2, "payment provider: "},
-		"busy":             {payment.Busy, "", "owed", 1, ""},
-		"no answer":        {payment.NoAnswer, "", "owed", 1, ""},
-		"wrong key":        {payment.Denied, "", "owed", 1, ""},
-		"unknown payment":  {payment.Missing, "", "owed", 1, ""},
+		"disputed":         {provider.Refused, provider.ByDispute, "failed", 1, "refused (disputed): "},
+		"already refunded": {provider.Refused, provider.AlreadyRefunded, "failed", 1, "refused (already refunded): "},
+		"another cause":    {provider.Refused, "", "failed", 1, "refused: "},
+		"low balance":      {provider.Busy, provider.LowBalance, "owed", 2, "payment provider: "},
+		"stored error":     {provider.Replayed, "", "owed", 2, "payment provider: "},
+		"busy":             {provider.Busy, "", "owed", 1, ""},
+		"no answer":        {provider.NoAnswer, "", "owed", 1, ""},
+		"wrong key":        {provider.Denied, "", "owed", 1, ""},
+		"unknown payment":  {provider.Missing, "", "owed", 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, a, _, id := s.lateInMemory(t)
@@ -58,7 +59,7 @@ func TestRefusedRefunds(t *testing.T) {
 			if try != test.try || !strings.HasPrefix(err, test.err) || (err == "") != (test.err == "") {
 				t.Errorf("the refund has try %d and error %q, want %d and %q", try, err, test.try, test.err)
 			}
-			if test.class == payment.Missing { // for an hour
+			if test.class == provider.Missing { // for an hour
 				s.shift(t, o.ID, 59*time.Minute)
 				s.refundNow(t, a)
 				s.wantAttempt(t, o, a.ID, "succeeded late owed")
@@ -104,7 +105,7 @@ func TestRefusedByAnotherRefund(t *testing.T) {
 			s.mem.hook("refund", memoryHook{before: func() error {
 				s.mem.hook("refund", memoryHook{})
 				s.mem.byHand(t, intent, test.byHand)
-				return failed(payment.Refused, "")
+				return failed(provider.Refused, "")
 			}})
 			s.sendRefund(t, a.ID)
 			s.wantAttempt(t, o, a.ID, "succeeded late failed")
@@ -134,7 +135,7 @@ func TestConfirmedRefundFailsLater(t *testing.T) {
 		s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 		s.shift(t, o.ID, 34*24*time.Hour)
 		if want == "failed" {
-			s.mem.end(intent, payment.Failed)
+			s.mem.end(intent, provider.Failed)
 		}
 		s.sendRefund(t, a.ID) // not due
 		s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
@@ -159,7 +160,7 @@ func TestConfirmedRefundFailsLater(t *testing.T) {
 func TestRefundWaits(t *testing.T) {
 	s := newMemoryShop(t)
 	_, a, intent, id := s.lateInMemory(t)
-	s.mem.state = payment.Sent
+	s.mem.state = provider.Sent
 	for reason, want := range map[string]string{
 		"processing":         "sent",
 		"insufficient_funds": "sent the payment provider has not returned the money yet: insufficient_funds",

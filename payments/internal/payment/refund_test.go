@@ -14,14 +14,16 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/attempt"
+	"example.com/shop/payments/internal/provider"
+	"example.com/shop/payments/internal/refund"
 )
 
 // TestRefunds takes refunds through the failures of the provider.
 func TestRefunds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	for name, test := range map[string]func(*testing.T, *shop, *order.Order, *payment.Attempt){
+	for name, test := range map[string]func(*testing.T, *shop, *order.Order, *attempt.Attempt){
 		"pending, then confirmed":                  refundIsPending,
 		"fails, and its retry succeeds":            refundFails,
 		"fails after it was confirmed":             refundFailsAfterConfirmation,
@@ -54,7 +56,7 @@ func TestRefunds(t *testing.T) {
 }
 
 // late returns an attempt that was paid too late, with a refund that is owed.
-func (s *shop) late(t *testing.T) (*order.Order, *payment.Attempt) {
+func (s *shop) late(t *testing.T) (*order.Order, *attempt.Attempt) {
 	t.Helper()
 	o, a := s.placeOpen(t)
 	s.pay(t, a.CheckoutURL)
@@ -65,7 +67,7 @@ func (s *shop) late(t *testing.T) (*order.Order, *payment.Attempt) {
 	return o, a
 }
 
-func refundIsPending(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
+func refundIsPending(t *testing.T, s *shop, o *order.Order, a *attempt.Attempt) {
 	s.setRefunds(t, "pending")
 	before := s.notified.Of(o.CustomerID, o.ID)
 	s.sendRefund(t, a.ID)
@@ -81,7 +83,7 @@ func refundIsPending(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) 
 }
 
 // awaitRefund waits until all refunds of an attempt have the status at the provider.
-func (s *shop) awaitRefund(t *testing.T, a *payment.Attempt, status string) {
+func (s *shop) awaitRefund(t *testing.T, a *attempt.Attempt, status string) {
 	t.Helper()
 	intent := s.entry(t, a.ID).Intent
 	if s.mem != nil {
@@ -92,7 +94,7 @@ func (s *shop) awaitRefund(t *testing.T, a *payment.Attempt, status string) {
 	})
 }
 
-func (s *shop) failRefund(t *testing.T, o *order.Order, a *payment.Attempt) {
+func (s *shop) failRefund(t *testing.T, o *order.Order, a *attempt.Attempt) {
 	t.Helper()
 	s.setRefunds(t, "fail")
 	s.sendRefund(t, a.ID)
@@ -110,7 +112,7 @@ func (s *shop) failRefund(t *testing.T, o *order.Order, a *payment.Attempt) {
 	}
 }
 
-func refundFails(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
+func refundFails(t *testing.T, s *shop, o *order.Order, a *attempt.Attempt) {
 	s.failRefund(t, o, a)
 	id := uuid.MustParse(s.refundOf(t, a.ID))
 	s.refunds.Take()
@@ -119,7 +121,7 @@ func refundFails(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 		t.Errorf("published tasks: %v, want that of the refund, due now", msgs)
 	}
 	s.wantAttempt(t, o, a.ID, "succeeded late owed")
-	if err := s.refunder.Retry(t.Context(), id); parttest.ClassOf(err) != payment.NotFailed {
+	if err := s.refunder.Retry(t.Context(), id); parttest.ClassOf(err) != refund.NotFailed {
 		t.Errorf("a second retry returns %v, want not-failed", err)
 	}
 	s.sendRefund(t, a.ID)
@@ -127,7 +129,7 @@ func refundFails(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 
 // refundFailsAfterConfirmation has the customer's bank return the money to the provider after the refund was
 // confirmed. Only a webhook reports it.
-func refundFailsAfterConfirmation(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
+func refundFailsAfterConfirmation(t *testing.T, s *shop, o *order.Order, a *attempt.Attempt) {
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 	s.shift(t, o.ID, time.Hour)
@@ -142,11 +144,11 @@ func refundFailsAfterConfirmation(t *testing.T, s *shop, o *order.Order, a *paym
 }
 
 // failAtBank makes the refund of an attempt fail at the provider, and delivers the webhook.
-func (s *shop) failAtBank(t *testing.T, a *payment.Attempt) {
+func (s *shop) failAtBank(t *testing.T, a *attempt.Attempt) {
 	t.Helper()
 	intent := s.entry(t, a.ID).Intent
 	if s.mem != nil {
-		s.mem.end(intent, payment.Failed)
+		s.mem.end(intent, provider.Failed)
 	} else {
 		testenv.Exec(t, s.simDB, `UPDATE stripesim.refunds SET status = 'failed' WHERE payment_intent = $1`, intent)
 	}
@@ -155,7 +157,7 @@ func (s *shop) failAtBank(t *testing.T, a *payment.Attempt) {
 
 // refundFailsDuringCheck delivers the webhook after the worker has read that the refund is confirmed, and before the
 // worker stores that.
-func refundFailsDuringCheck(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
+func refundFailsDuringCheck(t *testing.T, s *shop, o *order.Order, a *attempt.Attempt) {
 	s.hook(t, hook{call: "refund", after: func() { s.failAtBank(t, a) }})
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
@@ -167,7 +169,7 @@ func refundFailsDuringCheck(t *testing.T, s *shop, o *order.Order, a *payment.At
 }
 
 // returnMoney refunds money of an attempt at the provider, as an operator does.
-func (s *shop) returnMoney(t *testing.T, a *payment.Attempt, cents int64) {
+func (s *shop) returnMoney(t *testing.T, a *attempt.Attempt, cents int64) {
 	t.Helper()
 	intent := s.entry(t, a.ID).Intent
 	if s.mem != nil {
@@ -188,7 +190,7 @@ func (s *shop) returnMoney(t *testing.T, a *payment.Attempt, cents int64) {
 }
 
 // refundCount returns the number of an attempt's refunds at the provider.
-func (s *shop) refundCount(t *testing.T, a *payment.Attempt) int {
+func (s *shop) refundCount(t *testing.T, a *attempt.Attempt) int {
 	t.Helper()
 	if s.mem != nil {
 		return len(s.mem.refunds[s.entry(t, a.ID).Intent])
@@ -196,7 +198,7 @@ func (s *shop) refundCount(t *testing.T, a *payment.Attempt) int {
 	return testenv.Query[int](t, s.simDB, `SELECT count(*) FROM stripesim.refunds WHERE payment_intent = $1`, s.entry(t, a.ID).Intent)
 }
 
-func refundByOperator(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
+func refundByOperator(t *testing.T, s *shop, o *order.Order, a *attempt.Attempt) {
 	s.returnMoney(t, a, 1000)
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
@@ -205,7 +207,7 @@ func refundByOperator(t *testing.T, s *shop, o *order.Order, a *payment.Attempt)
 	}
 }
 
-func refundInPartByOperator(t *testing.T, s *shop, _ *order.Order, a *payment.Attempt) {
+func refundInPartByOperator(t *testing.T, s *shop, _ *order.Order, a *attempt.Attempt) {
 	s.returnMoney(t, a, 300)
 	s.sendRefund(t, a.ID)
 	if n := s.refundCount(t, a); n != 2 {
@@ -213,7 +215,7 @@ func refundInPartByOperator(t *testing.T, s *shop, _ *order.Order, a *payment.At
 	}
 }
 
-func refundByOperatorAfterFailure(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
+func refundByOperatorAfterFailure(t *testing.T, s *shop, o *order.Order, a *attempt.Attempt) {
 	s.failRefund(t, o, a)
 	s.deliverAll(t, a.ID) // nothing is sent because of a webhook
 	s.sendRefund(t, a.ID)
@@ -227,7 +229,7 @@ func refundByOperatorAfterFailure(t *testing.T, s *shop, o *order.Order, a *paym
 	}
 }
 
-func refundAnswerLost(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
+func refundAnswerLost(t *testing.T, s *shop, o *order.Order, a *attempt.Attempt) {
 	s.hook(t, hook{call: "refund", lose: true})
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late owed")
@@ -240,7 +242,7 @@ func refundAnswerLost(t *testing.T, s *shop, o *order.Order, a *payment.Attempt)
 
 // refundBroken has the provider store a response 500 for the idempotency key of a refund: the refund needs another
 // key. It keeps its key after an error with which the provider has stored nothing.
-func refundBroken(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
+func refundBroken(t *testing.T, s *shop, o *order.Order, a *attempt.Attempt) {
 	try := func() int { return testenv.Query[int](t, s.db, `SELECT try FROM refunds WHERE attempt_id = $1`, a.ID) }
 	s.hook(t, hook{call: "refund", before: func() { s.setAPI(t, "errors") }})
 	s.sendRefund(t, a.ID)
@@ -258,7 +260,7 @@ func refundBroken(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 }
 
 // refundSentTwice has a worker that is so slow that another worker takes the refund, too.
-func refundSentTwice(t *testing.T, s *shop, _ *order.Order, a *payment.Attempt) {
+func refundSentTwice(t *testing.T, s *shop, _ *order.Order, a *attempt.Attempt) {
 	first := true
 	s.hook(t, hook{call: "refund", before: func() {
 		if first {
@@ -273,7 +275,7 @@ func refundSentTwice(t *testing.T, s *shop, _ *order.Order, a *payment.Attempt) 
 	s.refundNow(t, a)
 }
 
-func refundConfirmedAgain(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
+func refundConfirmedAgain(t *testing.T, s *shop, o *order.Order, a *attempt.Attempt) {
 	s.sendRefund(t, a.ID)
 	ended := s.attempt(t, o, a.ID).Refund.EndedAt
 	s.deliverAll(t, a.ID)
@@ -296,7 +298,7 @@ func TestRetryOfUnknownRefund(t *testing.T) {
 func TestWithoutTasks(t *testing.T) {
 	s := newMemoryShop(t)
 	s.tasks.WithoutTasks()
-	s.newCalls(payment.Limits{})
+	s.newCalls(provider.Limits{})
 	s.orderDB.WithoutTasks()
 	s.paidOrder(t)
 	late, a := s.placeOpen(t)

@@ -23,8 +23,8 @@ var (
 	orderOfSQL string
 )
 
-// PaymentsOfOrders are the payments that refer to orders. A removed order leaves behind its payments with captured money,
-// because the provider may still move that money.
+// PaymentsOfOrders are the payments that refer to orders. A removed order leaves behind its payments with captured
+// money, because the provider may still move that money.
 type PaymentsOfOrders struct{}
 
 var _ order.Dependent = PaymentsOfOrders{}

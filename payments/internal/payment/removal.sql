@@ -1,5 +1,5 @@
--- Prepares the removal of orders of which nothing is owed: payments with captured money lose their order and stay, because the
--- provider may still move the money, and the other attempts are deleted.
+-- Prepares the removal of orders of which nothing is owed: payments with captured money lose their order and stay,
+-- because the provider may still move the money, and the other attempts are deleted.
 --
 -- $1 order ids
 WITH kept AS (

@@ -1,6 +1,7 @@
--- Returns the orders that must stay: something is checked again later, an operator must act, a dispute has withdrawn money, the
--- provider has money with the order's id that is not claimed, or it may have an open session of which no answer came. Without its
--- attempt such a session would count as lost. It expires by itself; an hour is for the provider's clock.
+-- Returns the orders that must stay: something is checked again later, an operator must act, a dispute has withdrawn
+-- money, the provider has money with the order's id that is not claimed, or it may have an open session of which no
+-- answer came. Without its attempt such a session would count as lost. It expires by itself; an hour is for the
+-- provider's clock.
 --
 -- $1 order ids
 SELECT a.order_id AS id FROM payment_attempts a

@@ -12,7 +12,7 @@ import (
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/provider"
 )
 
 // removeOld removes all ended orders, but for those that must stay, and checks which orders are left. It interrupts
@@ -53,7 +53,7 @@ func TestRemoveOrdersWithPayments(t *testing.T) {
 	s.paid(t)
 	refunded, _, _ := s.latePaid(t) // the refund is checked again after 35 days
 	disputed, _, lost := s.paid(t)
-	s.book(payment.Disputed, lost, "dp_1", 400)
+	s.book(provider.Disputed, lost, "dp_1", 400)
 	failed, failedAttempt := s.late(t)
 	s.failRefund(t, failed, failedAttempt)
 	abandoned, _ := s.placeOpen(t)
@@ -83,7 +83,7 @@ func TestRemoveOrdersWithPayments(t *testing.T) {
 	s.exec(t, `UPDATE payment_attempts SET session_expires_at = now() - interval '2 hours' WHERE id = $1`, noAnswer.ID)
 	s.exec(t, `UPDATE refunds SET next_check = NULL WHERE state = 'confirmed'`)
 	s.exec(t, `UPDATE refunds SET state = 'settled_outside', note = 'cash', actor = 'Ann' WHERE state = 'failed'`)
-	s.book(payment.DisputeReversed, lost, "dp_1", 400)
+	s.book(provider.DisputeReversed, lost, "dp_1", 400)
 	s.read(t)
 	s.removeOld(t, live)
 	s.read(t)

@@ -13,7 +13,7 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/provider"
 )
 
 // TestRejectedCheckIsLogged checks that the log has the answer of a provider that works, but does not know a session. No
@@ -61,7 +61,7 @@ func (p panicking) Notify(_, order string) {
 func (s *shop) restart(notifier interface{ Notify(customer, order string) }) *bytes.Buffer {
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
-	calls := payment.NewCalls(s.provider, payment.CallsConfig{}, log, prometheus.NewRegistry())
+	calls := provider.NewCalls(s.provider, provider.CallsConfig{}, log, prometheus.NewRegistry())
 	s.connect(calls, notifier, config, log, prometheus.NewRegistry())
 	return &logged
 }

@@ -15,7 +15,8 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/check"
+	"example.com/shop/payments/internal/provider"
 )
 
 // about reports whether two durations differ by less than a second plus a twentieth of the expected one, at most by 11 s.
@@ -96,7 +97,7 @@ func TestBackoffOfClosingAttempts(t *testing.T) {
 		s.mem.fail("", nil)
 		byDeadline, _ := s.placeOpen(t)
 		byCustomer, _ := s.placeOpen(t)
-		s.mem.fail("", failed(payment.Denied, "")) // opens no breaker
+		s.mem.fail("", failed(provider.Denied, "")) // opens no breaker
 		s.shiftToDeadline(t, byDeadline.ID, test.since)
 		s.cancel(t, byCustomer)
 		s.shift(t, byCustomer.ID, test.since)
@@ -112,7 +113,7 @@ func TestBackoffOfClosingAttempts(t *testing.T) {
 func TestBackoffOfRefunds(t *testing.T) {
 	t.Parallel()
 	s := newMemoryShop(t)
-	s.mem.state = payment.Sent
+	s.mem.state = provider.Sent
 	for _, test := range []struct{ age, want time.Duration }{
 		{0, 2 * time.Second},
 		{20 * time.Second, 2 * time.Second},
@@ -153,7 +154,7 @@ func TestTakeDoesNotSpin(t *testing.T) {
 	s.shift(t, o.ID, time.Minute)
 	check("poll after the extension", 1)
 
-	s.mem.fail("", failed(payment.Denied, ""))
+	s.mem.fail("", failed(provider.Denied, ""))
 	s.cancel(t, o)
 	check("cancel requested", 1) // expire; without an answer there is nothing to retrieve
 	s.shift(t, o.ID, 3*time.Second)
@@ -334,7 +335,7 @@ func TestTimeOutOfHungProvider(t *testing.T) {
 	if took := time.Since(began); done != 0 || locked != 0 || err != nil || took > 15*time.Second {
 		t.Errorf("TimeOut returns %d, %d, %v after %v; want nothing within 15 s", done, locked, err, took)
 	}
-	if n := s.called("retrieve"); n > payment.BatchSize+3 { // the breaker lets one call try again after a second
+	if n := s.called("retrieve"); n > check.BatchSize+3 { // the breaker lets one call try again after a second
 		t.Errorf("the provider was asked %d times, want a batch, and at most three more", n)
 	}
 }

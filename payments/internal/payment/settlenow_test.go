@@ -12,11 +12,13 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/attempt"
+	"example.com/shop/payments/internal/check"
+	"example.com/shop/payments/internal/provider"
 )
 
 // tell delivers an event that says that the session of an attempt is complete.
-func (s *shop) tell(t testing.TB, a *payment.Attempt) {
+func (s *shop) tell(t testing.TB, a *attempt.Attempt) {
 	t.Helper()
 	s.deliver(t, eventBody("evt_"+uuid.NewString(), "checkout.session.completed", "v", sessionObject("cs_"+a.ID.String(), a.ID.String(), "test")))
 }
@@ -42,8 +44,8 @@ func TestEventSettlesAtOnce(t *testing.T) {
 			t.Errorf("the task is due again in %v, %v; want in %v", left, again, want)
 		}
 	}
-	for name, test := range map[string]func(t *testing.T, o *order.Order, a *payment.Attempt){
-		"paid": func(t *testing.T, o *order.Order, a *payment.Attempt) {
+	for name, test := range map[string]func(t *testing.T, o *order.Order, a *attempt.Attempt){
+		"paid": func(t *testing.T, o *order.Order, a *attempt.Attempt) {
 			s.pay(t, a.CheckoutURL)
 			s.tell(t, a)
 			s.wantOrder(t, o, "paid")
@@ -53,7 +55,7 @@ func TestEventSettlesAtOnce(t *testing.T) {
 			}
 			wantCalls(t, "1/0")
 		},
-		"not paid: once more soon, then rarely": func(t *testing.T, o *order.Order, a *payment.Attempt) {
+		"not paid: once more soon, then rarely": func(t *testing.T, o *order.Order, a *attempt.Attempt) {
 			s.tell(t, a)
 			wantTask(t, o, 6*time.Second)
 			wantCalls(t, "1/0")
@@ -64,8 +66,8 @@ func TestEventSettlesAtOnce(t *testing.T) {
 			wantCalls(t, "2/0")
 			s.wantAttempt(t, o, a.ID, "open")
 		},
-		"no answer: soon, then less often": func(t *testing.T, o *order.Order, a *payment.Attempt) {
-			s.mem.fail("", failed(payment.Denied, ""))
+		"no answer: soon, then less often": func(t *testing.T, o *order.Order, a *attempt.Attempt) {
+			s.mem.fail("", failed(provider.Denied, ""))
 			defer s.mem.fail("", nil)
 			s.tell(t, a)
 			wantTask(t, o, 6*time.Second)
@@ -77,14 +79,14 @@ func TestEventSettlesAtOnce(t *testing.T) {
 				}
 			}
 		},
-		"closing and paid: one call": func(t *testing.T, o *order.Order, a *payment.Attempt) {
+		"closing and paid: one call": func(t *testing.T, o *order.Order, a *attempt.Attempt) {
 			s.pay(t, a.CheckoutURL)
 			s.shiftToDeadline(t, o.ID, time.Second)
 			s.tell(t, a)
 			s.wantOrder(t, o, "paid")
 			wantCalls(t, "1/0")
 		},
-		"closing and not paid: the worker expires it": func(t *testing.T, o *order.Order, a *payment.Attempt) {
+		"closing and not paid: the worker expires it": func(t *testing.T, o *order.Order, a *attempt.Attempt) {
 			s.shiftToDeadline(t, o.ID, time.Second)
 			s.tell(t, a)
 			s.wantAttempt(t, o, a.ID, "open closing")
@@ -93,8 +95,8 @@ func TestEventSettlesAtOnce(t *testing.T) {
 			wantCalls(t, "1/1")
 			s.cancelDue(t, o.ID)
 		},
-		"an event delays no check": func(t *testing.T, o *order.Order, a *payment.Attempt) {
-			s.mem.fail("", failed(payment.Denied, ""))
+		"an event delays no check": func(t *testing.T, o *order.Order, a *attempt.Attempt) {
+			s.mem.fail("", failed(provider.Denied, ""))
 			s.cancel(t, o)
 			s.settle(t, o.ID) // in two seconds again
 			s.settles.Take()
@@ -104,7 +106,7 @@ func TestEventSettlesAtOnce(t *testing.T) {
 			s.settleNow(t, o.ID)
 			s.cancelDue(t, o.ID)
 		},
-		"repeated: no call": func(t *testing.T, o *order.Order, a *payment.Attempt) {
+		"repeated: no call": func(t *testing.T, o *order.Order, a *attempt.Attempt) {
 			event := eventBody("evt_"+a.ID.String(), "checkout.session.completed", "v", sessionObject("cs_x", a.ID.String(), "test"))
 			s.deliver(t, event)
 			s.deliver(t, event)
@@ -129,7 +131,7 @@ func TestEventsDoNotWaitForPolls(t *testing.T) {
 	s := newMemoryShop(t)
 	const loops = 2 // of a worker
 	var polls []delay.Task
-	for range loops * payment.BatchSize {
+	for range loops * check.BatchSize {
 		o, _ := s.placeOpen(t)
 		polls = append(polls, delay.Task{ID: o.ID.String()})
 	}
@@ -142,16 +144,16 @@ func TestEventsDoNotWaitForPolls(t *testing.T) {
 	})
 	defer end()
 	s.mem.hook("retrieve", memoryHook{before: func() error { <-answer; return nil }})
-	for batch := range slices.Chunk(polls, payment.BatchSize) {
+	for batch := range slices.Chunk(polls, check.BatchSize) {
 		workers.Go(func() {
 			if _, err := s.Attempts().Handle(t.Context(), batch); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	testenv.Eventually(t, "polls in all slots", func() bool { return s.mem.count("retrieve") == loops*payment.BatchSize })
+	testenv.Eventually(t, "polls in all slots", func() bool { return s.mem.count("retrieve") == loops*check.BatchSize })
 	s.mem.hook("retrieve", memoryHook{})
-	for range payment.BatchSize {
+	for range check.BatchSize {
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
 		s.tell(t, a)

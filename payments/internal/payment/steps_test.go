@@ -8,7 +8,7 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/provider"
 )
 
 // The states of an order when its attempt is settled. The attempt was opened before the deadline.
@@ -46,17 +46,17 @@ var attemptStates = map[string]string{
 }
 
 // providerAnswers change what the provider says about a session.
-var providerAnswers = map[string]func(m *memory, s *payment.Session){
-	"unknown": func(m *memory, s *payment.Session) {
+var providerAnswers = map[string]func(m *memory, s *provider.Session){
+	"unknown": func(m *memory, s *provider.Session) {
 		delete(m.sessions, s.ID)
 		m.sessions["lost "+s.ID] = s
 	},
-	"of another attempt":   func(_ *memory, s *payment.Session) { s.Attempt = uuid.NewString() },
-	"undecided":            func(m *memory, _ *payment.Session) { m.errs["expire"] = failed(payment.Refused, "") },
-	"expired":              func(_ *memory, s *payment.Session) { s.Expired = true },
-	"paid":                 func(m *memory, s *payment.Session) { m.capture(s) },
-	"paid another amount":  func(m *memory, s *payment.Session) { s.AmountCents--; m.capture(s) },
-	"paid in another coin": func(m *memory, s *payment.Session) { s.Currency = "usd"; m.capture(s) },
+	"of another attempt":   func(_ *memory, s *provider.Session) { s.Attempt = uuid.NewString() },
+	"undecided":            func(m *memory, _ *provider.Session) { m.errs["expire"] = failed(provider.Refused, "") },
+	"expired":              func(_ *memory, s *provider.Session) { s.Expired = true },
+	"paid":                 func(m *memory, s *provider.Session) { m.capture(s) },
+	"paid another amount":  func(m *memory, s *provider.Session) { s.AmountCents--; m.capture(s) },
+	"paid in another coin": func(m *memory, s *provider.Session) { s.Currency = "usd"; m.capture(s) },
 }
 
 // What becomes of an attempt: it is checked again (wait), closed, never checked again (finish), or succeeded. A success

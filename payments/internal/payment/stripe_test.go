@@ -15,7 +15,8 @@ import (
 
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
-	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/attempt"
+	"example.com/shop/payments/internal/provider"
 )
 
 // TestStripeStaysInItsFiles checks that only the files of the provider import Stripe's package, and name the types and fields
@@ -42,7 +43,7 @@ func TestStripeStaysInItsFiles(t *testing.T) {
 }
 
 // newAnswers returns a client of a server that gives always the same answer.
-func newAnswers(t *testing.T, status int, header http.Header, body string) *payment.Stripe {
+func newAnswers(t *testing.T, status int, header http.Header, body string) *provider.Stripe {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for key, values := range header {
@@ -52,7 +53,7 @@ func newAnswers(t *testing.T, status int, header http.Header, body string) *paym
 		_, _ = w.Write([]byte(body))
 	}))
 	t.Cleanup(server.Close)
-	client := payment.NewStripe(server.URL, apiKey)
+	client := provider.NewStripe(server.URL, apiKey)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -63,12 +64,12 @@ func TestOtherUnitsAtStripe(t *testing.T) {
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
 	defer server.Close()
-	client := payment.NewStripe(server.URL, apiKey)
+	client := provider.NewStripe(server.URL, apiKey)
 	defer client.Close()
 	for _, currency := range []string{"isk", "mga", "ugx"} {
-		_, err := client.Create(t.Context(), payment.Checkout{Currency: currency, AmountCents: 1000, ExpiresAt: time.Now()})
-		failed, ok := errors.AsType[*payment.ProviderError](err)
-		if !ok || failed.Class != payment.Refused || !strings.Contains(err.Error(), currency) {
+		_, err := client.Create(t.Context(), provider.Checkout{Currency: currency, AmountCents: 1000, ExpiresAt: time.Now()})
+		failed, ok := errors.AsType[*provider.Error](err)
+		if !ok || failed.Class != provider.Refused || !strings.Contains(err.Error(), currency) {
 			t.Errorf("a checkout in %s returns %v, want that it is refused", currency, err)
 		}
 	}
@@ -78,14 +79,14 @@ func TestOtherUnitsAtStripe(t *testing.T) {
 }
 
 // callAll makes each call once, and returns the errors by operation.
-func callAll(t *testing.T, p payment.Provider) map[string]error {
+func callAll(t *testing.T, p provider.Provider) map[string]error {
 	t.Helper()
 	errs := map[string]error{}
-	_, errs["create"] = p.Create(t.Context(), payment.Checkout{Currency: "eur", AmountCents: 100, ExpiresAt: time.Now()})
+	_, errs["create"] = p.Create(t.Context(), provider.Checkout{Currency: "eur", AmountCents: 100, ExpiresAt: time.Now()})
 	_, errs["retrieve"] = p.Retrieve(t.Context(), "cs_1")
 	_, errs["expire"] = p.Expire(t.Context(), "cs_1")
 	_, errs["list_refunds"] = p.Refunds(t.Context(), "pi_1")
-	_, errs["refund"] = p.Refund(t.Context(), payment.Return{Intent: "pi_1", AmountCents: 1, Key: "k"})
+	_, errs["refund"] = p.Refund(t.Context(), provider.Return{Intent: "pi_1", AmountCents: 1, Key: "k"})
 	_, errs["list_movements"] = p.Movements(t.Context(), time.Now(), time.Now(), "")
 	_, errs["list_sessions"] = p.OpenSessions(t.Context(), time.Now(), "")
 	return errs
@@ -99,31 +100,31 @@ func TestClassify(t *testing.T) {
 		kind   string // of the error; "" is invalid_request_error
 		code   string
 		header http.Header
-		class  payment.ErrorClass
-		cause  payment.Cause
+		class  provider.ErrorClass
+		cause  provider.Cause
 	}{
-		{status: 500, class: payment.NoAnswer},
-		{status: 503, class: payment.NoAnswer},
-		{status: 500, header: replayed, class: payment.Replayed},
-		{status: 429, code: "rate_limit", class: payment.Busy, cause: payment.TooManyCalls},
-		{status: 429, code: "lock_timeout", class: payment.Busy},
-		{status: 409, code: "idempotency_key_in_use", class: payment.Busy, cause: payment.KeyInUse},
-		{status: 400, kind: "idempotency_error", class: payment.Replayed},
-		{status: 401, class: payment.Denied},
-		{status: 403, class: payment.Denied},
-		{status: 404, code: "resource_missing", class: payment.Missing},
-		{status: 400, code: "resource_missing", class: payment.Missing},
-		{status: 400, code: "balance_insufficient", class: payment.Busy, cause: payment.LowBalance},
-		{status: 400, code: "charge_disputed", class: payment.Refused, cause: payment.ByDispute},
-		{status: 400, code: "refund_disputed_payment", class: payment.Refused, cause: payment.ByDispute},
-		{status: 400, code: "charge_already_refunded", class: payment.Refused, cause: payment.AlreadyRefunded},
-		{status: 400, code: "amount_too_small", class: payment.Refused, cause: payment.TooSmall},
-		{status: 402, code: "card_declined", class: payment.Refused},
-		{status: 400, header: replayed, class: payment.Refused},
+		{status: 500, class: provider.NoAnswer},
+		{status: 503, class: provider.NoAnswer},
+		{status: 500, header: replayed, class: provider.Replayed},
+		{status: 429, code: "rate_limit", class: provider.Busy, cause: provider.TooManyCalls},
+		{status: 429, code: "lock_timeout", class: provider.Busy},
+		{status: 409, code: "idempotency_key_in_use", class: provider.Busy, cause: provider.KeyInUse},
+		{status: 400, kind: "idempotency_error", class: provider.Replayed},
+		{status: 401, class: provider.Denied},
+		{status: 403, class: provider.Denied},
+		{status: 404, code: "resource_missing", class: provider.Missing},
+		{status: 400, code: "resource_missing", class: provider.Missing},
+		{status: 400, code: "balance_insufficient", class: provider.Busy, cause: provider.LowBalance},
+		{status: 400, code: "charge_disputed", class: provider.Refused, cause: provider.ByDispute},
+		{status: 400, code: "refund_disputed_payment", class: provider.Refused, cause: provider.ByDispute},
+		{status: 400, code: "charge_already_refunded", class: provider.Refused, cause: provider.AlreadyRefunded},
+		{status: 400, code: "amount_too_small", class: provider.Refused, cause: provider.TooSmall},
+		{status: 402, code: "card_declined", class: provider.Refused},
+		{status: 400, header: replayed, class: provider.Refused},
 	} {
 		body := fmt.Sprintf(`{"error":{"type":%q,"code":%q,"message":"no"}}`, cmp.Or(test.kind, "invalid_request_error"), test.code)
 		for operation, err := range callAll(t, newAnswers(t, test.status, test.header, body)) {
-			e, ok := errors.AsType[*payment.ProviderError](err)
+			e, ok := errors.AsType[*provider.Error](err)
 			if !ok || e.Class != test.class || e.Cause != test.cause || e.Operation != operation {
 				t.Errorf("%s: status %d, code %q: %#v, want class %d and cause %q", operation, test.status, test.code, err, test.class, test.cause)
 			}
@@ -147,7 +148,7 @@ func TestUnusableAnswers(t *testing.T) {
 			if strings.Contains(body, `"url"`) && (operation == "list_movements" || operation == "list_sessions") {
 				continue // with a URL it is a list
 			}
-			if e, ok := errors.AsType[*payment.ProviderError](err); !ok || e.Class != payment.NoAnswer {
+			if e, ok := errors.AsType[*provider.Error](err); !ok || e.Class != provider.NoAnswer {
 				t.Errorf("%s: the answer 200 %s gives %#v, want no-answer", operation, body, err)
 			}
 		}
@@ -163,7 +164,7 @@ func TestAnswersWithoutASession(t *testing.T) {
 	works := s.provider
 	s.provider = empty
 	s.resetBreaker(t)
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway {
 		t.Fatalf("Open returns %v, want provider-unavailable", err)
 	}
 	a := s.latest(t, o)

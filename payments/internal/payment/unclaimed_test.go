@@ -14,16 +14,18 @@ import (
 
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/payments/internal/books"
 	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/provider"
 )
 
 // unclaimed adds a payment to the books that names this deployment, and an attempt that the database does not have. An
 // operator has closed the incident.
 func (s *booksShop) unclaimed(t *testing.T, intent string) {
 	t.Helper()
-	owner := payment.Owner{Deployment: "north", Order: uuid.NewString(), Attempt: uuid.NewString()}
-	s.mem.sessions["cs_"+intent] = &payment.Session{Owner: owner, Paid: true, Intent: intent, Currency: "eur"}
-	s.book(payment.Captured, intent, "ch_"+intent, 1000).Owner = owner
+	owner := provider.Owner{Deployment: "north", Order: uuid.NewString(), Attempt: uuid.NewString()}
+	s.mem.sessions["cs_"+intent] = &provider.Session{Owner: owner, Paid: true, Intent: intent, Currency: "eur"}
+	s.book(provider.Captured, intent, "ch_"+intent, 1000).Owner = owner
 	s.read(t)
 	s.exec(t, `UPDATE payment_incidents SET closed_at = now(), actor = 'Ada', note = 'looked'`)
 }
@@ -41,7 +43,7 @@ func (s *booksShop) wantUnclaimed(t *testing.T, intent, state string, cents int6
 
 // booksAnswer is the answer of GET /ops/api/books.
 type booksAnswer struct {
-	Report    payment.Report
+	Report    books.Report
 	Incidents []struct{ ID, Kind string }
 	Unclaimed []struct {
 		Intent, State string
@@ -85,10 +87,10 @@ func TestUnclaimedIsReturned(t *testing.T) {
 		}
 	}
 	s.wantUnclaimed(t, "pi_lost", "returned", 0)
-	if err := s.books.Keep(t.Context(), "pi_lost", "Ada", "shipped"); parttest.ClassOf(err) != payment.NotUnclaimed {
+	if err := s.books.Keep(t.Context(), "pi_lost", "Ada", "shipped"); parttest.ClassOf(err) != books.NotUnclaimed {
 		t.Errorf("to keep what was returned returns %v, want not-unclaimed", err)
 	}
-	s.mem.end("pi_lost", payment.Failed)
+	s.mem.end("pi_lost", provider.Failed)
 	if c := wantReport(t, s.read(t), 1000, 0, true); c.UnclaimedCents != 1000 || c.KeptCents != 0 {
 		t.Errorf("%d cents are unclaimed, %d of them kept; want 1000 and 0", c.UnclaimedCents, c.KeptCents)
 	}

@@ -1,5 +1,5 @@
--- Counts the attempts and refunds that have not ended, the failed refunds, and returns the ages of the oldest in seconds.
--- It reads only partial indexes.
+-- Counts the attempts and refunds that have not ended, the failed refunds, and returns the ages of the oldest in
+-- seconds. It reads only partial indexes.
 SELECT live.creating, live.open, live.closing, live.oldest_closing,
        refund.unconfirmed, refund.oldest_unconfirmed, (SELECT count(*) FROM refunds WHERE state = 'failed') AS failed
 FROM (

@@ -17,6 +17,9 @@ import (
 
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
+	"example.com/shop/payments/internal/attempt"
+	"example.com/shop/payments/internal/provider"
+	"example.com/shop/payments/internal/refund"
 )
 
 // BadSignature is the class of the error of a webhook that is not the provider's.
@@ -25,14 +28,14 @@ var BadSignature = rest.Class{Code: "bad-signature", Status: http.StatusBadReque
 // webhookPath is where the shop receives webhooks.
 const webhookPath = "/webhooks/stripe"
 
-// maxWebhook is the largest size of a webhook's body, in bytes. It bounds the memory that a sender without a valid signature
-// can use. Events of the provider are some kilobytes.
+// maxWebhook is the largest size of a webhook's body, in bytes. It bounds the memory that a sender without a valid
+// signature can use. Events of the provider are some kilobytes.
 const maxWebhook = 256 << 10
 
 // receiver receives the webhooks of the provider.
 type receiver struct {
-	attempts   *Service
-	refunds    *Refunds
+	attempts   *attempt.Service
+	refunds    *refund.Service
 	deployment string   // events about objects of other deployments are ignored
 	mode       string   // of the key: "live" or "test"; events of the other mode are ignored
 	secrets    []string // each of them verifies webhooks, so that a secret can be replaced without a gap
@@ -42,7 +45,7 @@ type receiver struct {
 
 // newReceiver returns a receiver that verifies webhooks with a list of secrets, separated by commas.
 func newReceiver(
-	attempts *Service, refunds *Refunds, deployment, mode, secrets string, log *slog.Logger, reg prometheus.Registerer,
+	attempts *attempt.Service, refunds *refund.Service, deployment, mode, secrets string, log *slog.Logger, reg prometheus.Registerer,
 ) *receiver {
 	r := &receiver{attempts: attempts, refunds: refunds, deployment: deployment, mode: mode, log: log,
 		results: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
@@ -64,13 +67,13 @@ func newReceiver(
 	return r
 }
 
-// receive is the handler of POST /webhooks/stripe. It answers 200 to every event with a valid signature that it could store:
-// after any other answer the provider sends the event again, and in the end it disables the endpoint.
+// receive is the handler of POST /webhooks/stripe. It answers 200 to every event with a valid signature that it could
+// store: after any other answer the provider sends the event again, and in the end it disables the endpoint.
 func (r *receiver) receive(c *gin.Context) error {
 	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxWebhook))
 	if err != nil {
 		err = unreadable(err)
-	} else if wrong := verifyEvent(body, c.GetHeader("Stripe-Signature"), r.secrets); wrong != nil {
+	} else if wrong := provider.VerifyEvent(body, c.GetHeader("Stripe-Signature"), r.secrets); wrong != nil {
 		err = &rest.Error{Class: BadSignature, Err: wrong, Detail: "The header Stripe-Signature must have a signature of the body " +
 			"that is at most five minutes old, made with the webhook secret."}
 	}
@@ -78,7 +81,7 @@ func (r *receiver) receive(c *gin.Context) error {
 		r.results.WithLabelValues("rejected").Inc()
 		return err
 	}
-	result, err := r.take(c.Request.Context(), readEvent(body))
+	result, err := r.take(c.Request.Context(), provider.ReadEvent(body))
 	if err != nil {
 		return err
 	}
@@ -107,18 +110,18 @@ const (
 	otherType = "other_type" // of a type that the shop does not read
 )
 
-// usableID matches the ids and types that PostgreSQL is asked to store. A NUL character or a huge id would be an error of
-// the statement, and the provider would send the event again for days.
+// usableID matches the ids and types that PostgreSQL is asked to store. A NUL character or a huge id would be an error
+// of the statement, and the provider would send the event again for days.
 var usableID = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,255}$`)
 
 // unusable reports whether an event has no id, no type, or one that cannot be stored.
-func unusable(e Event) bool {
+func unusable(e provider.Event) bool {
 	optional := func(id string) bool { return id == "" || usableID.MatchString(id) }
 	return !usableID.MatchString(e.ID) || !usableID.MatchString(e.Type) || !optional(e.Session) || !optional(e.Intent)
 }
 
 // outcome returns the outcome of an event that is not this deployment's, or names nothing; "": the database decides.
-func (r *receiver) outcome(e Event) string {
+func (r *receiver) outcome(e provider.Event) string {
 	switch {
 	case r.mode != "" && e.Live != (r.mode == "live"):
 		return otherMode
@@ -126,15 +129,15 @@ func (r *receiver) outcome(e Event) string {
 		return otherType
 	case e.Deployment != "" && r.deployment != "" && e.Deployment != r.deployment:
 		return foreign
-	case e.About == "session" && (optionalID(e.Attempt) == nil || e.Session == ""), e.About != "session" && e.Intent == "":
+	case e.About == "session" && (provider.OptionalID(e.Attempt) == nil || e.Session == ""), e.About != "session" && e.Intent == "":
 		return foreign
 	}
 	return ""
 }
 
-// take stores an event and has its attempt or refunds checked. It returns the label of the event's result. An event that
-// cannot be stored is no error: the provider would send it again, and it would fail again.
-func (r *receiver) take(ctx context.Context, e Event) (result string, err error) {
+// take stores an event and has its attempt or refunds checked. It returns the label of the event's result. An event
+// that cannot be stored is no error: the provider would send it again, and it would fail again.
+func (r *receiver) take(ctx context.Context, e provider.Event) (result string, err error) {
 	if unusable(e) {
 		r.log.WarnContext(ctx, "a webhook has a valid signature, but no event with usable ids; it is ignored",
 			"event", shorten(e.ID), "type", shorten(e.Type), "session", shorten(e.Session), "intent", shorten(e.Intent))
@@ -143,9 +146,9 @@ func (r *receiver) take(ctx context.Context, e Event) (result string, err error)
 	ours := e.Deployment != "" && e.Deployment == r.deployment
 	if result = r.outcome(e); result == "" {
 		if e.About == "session" {
-			result, err = r.attempts.hear(ctx, e, ours)
+			result, err = r.attempts.Hear(ctx, e, ours)
 		} else {
-			result, err = r.refunds.hear(ctx, e, ours)
+			result, err = r.refunds.Hear(ctx, e, ours)
 		}
 	}
 	switch {

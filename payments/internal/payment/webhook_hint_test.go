@@ -13,6 +13,7 @@ import (
 
 	"example.com/shop/internal/testenv"
 	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/internal/provider"
 )
 
 // reconfigure replaces the service of a shop by one with a deployment and a mode, and returns its log.
@@ -24,7 +25,7 @@ func (s *shop) reconfigure(t *testing.T, deployment, mode string) *bytes.Buffer 
 	cfg.Deployment = deployment
 	s.webhooks.Deployment, s.webhooks.Mode = deployment, mode
 	logger := slog.New(slog.NewJSONHandler(log, nil))
-	calls := payment.NewCalls(s.provider, payment.CallsConfig{}, logger, prometheus.NewRegistry())
+	calls := provider.NewCalls(s.provider, provider.CallsConfig{}, logger, prometheus.NewRegistry())
 	s.connect(calls, s.notified, cfg, logger, s.metrics)
 	s.addRoutes(t, logger, s.metrics)
 	return log

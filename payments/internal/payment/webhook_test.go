@@ -21,6 +21,7 @@ import (
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/payment"
 )
 
@@ -33,7 +34,7 @@ func TestRejectedWebhooks(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		log := slog.New(slog.DiscardHandler)
 		s := &shop{gorm: gdb, webhooks: payment.Webhooks{Secrets: strings.Join(secrets, ",")}}
-		s.connect(nil, nil, payment.Config{}, log, reg)
+		s.connect(nil, nil, attempt.Config{}, log, reg)
 		s.addRoutes(t, log, reg)
 		return s, reg
 	}

@@ -1,0 +1,92 @@
+package attempt
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/rest"
+	"example.com/shop/payments/internal/check"
+	"example.com/shop/payments/internal/provider"
+	"example.com/shop/payments/internal/refund"
+)
+
+// Config configures the service.
+type Config struct {
+	Grace      time.Duration // from the end of a checkout to the end of the hold of its order
+	Checkout   time.Duration // from the opening of an attempt, in which its customer may pay even after the deadline
+	Extension  time.Duration // the time by which customers can extend the deadline of an order in all
+	Deployment string        // written on sessions and payments, to tell whose they are; see [provider.Owner]
+	Pages      string        // the base URL of the shop's pages, where browsers return to from the checkout
+}
+
+// publisher publishes messages whose outbox rows are committed. See [delay.Publisher].
+type publisher interface {
+	Publish(ctx context.Context, msgs ...delay.Message) bool
+}
+
+// Publishers holds the publishers of the kinds of task that attempts owe.
+type Publishers struct {
+	Cancel publisher // of [order.CancelKind]
+	Settle publisher // of [Kind]
+}
+
+// notifier tells open pages that an order of a customer, or one of its payments, has changed.
+type notifier interface {
+	Notify(customer, order string)
+}
+
+// Service opens attempts for customers, and settles them for customers, for the provider's webhooks, for the workers
+// and for the reconcilers.
+type Service struct {
+	db       *gorm.DB
+	tasks    delay.TaskRows
+	provider *provider.Calls
+	refunds  *refund.Service
+	publish  Publishers
+	notify   notifier
+	cfg      Config
+	log      *slog.Logger
+	metrics  metrics
+}
+
+// NewService returns a service for the attempts in a database. It registers its metrics with reg.
+func NewService(
+	db *gorm.DB, tasks delay.TaskRows, calls *provider.Calls, refunds *refund.Service, publish Publishers, notify notifier, cfg Config,
+	log *slog.Logger, reg prometheus.Registerer,
+) *Service {
+	return &Service{
+		db: db, tasks: tasks, provider: calls, refunds: refunds, publish: publish, notify: notify, cfg: cfg, log: log,
+		metrics: newMetrics(reg),
+	}
+}
+
+// Rows describes the rows of [Kind]. Their ids are those of orders.
+func (s *Service) Rows() reconcile.Rows {
+	return check.Rows(s.db, pendingSQL, leftSQL, s.settle)
+}
+
+// one runs a statement that returns at most one row, and returns the row, or nil. what says in an error what it does.
+func one[T any](ctx context.Context, db *gorm.DB, what, statement string, args ...any) (*T, error) {
+	var row T
+	found, err := postgres.Scan(ctx, db, &row, statement, args...)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", what, err)
+	case !found:
+		return nil, nil
+	}
+	return &row, nil
+}
+
+// noOrder returns the error for an order that the customer does not have. It does not disclose whether another
+// customer has an order with this id.
+func noOrder(id uuid.UUID) error { return rest.NotFound.Errorf("There is no order %s.", id) }
