@@ -30,6 +30,8 @@ const (
 	capacityTimeout = 90 * time.Second // of the orders
 	capacityClients = 32               // that place orders as fast as possible
 	providerRate    = 20               // customers who pay at a provider, a second
+	// busyProviderRate is a rate for which an account needs higher limits than it has by default.
+	busyProviderRate = 100
 )
 
 // BenchmarkCapacity measures what an order costs at a moderate rate when it is placed, paid and cancelled, and what a
@@ -91,7 +93,7 @@ func BenchmarkCapacity(b *testing.B) {
 			return r, r.Rate(loadtest.Is(http.StatusCreated))
 		}))
 		s.Process.Interrupt() // otherwise it would cancel its last orders at the same time
-		c.provider = costAtProvider(b)
+		c.provider = costAtProvider(b, providerRate)
 		testenv.Must(b, os.WriteFile(*capacityReport, []byte(c.report()), 0o644)) //nolint:gosec // a document
 		b.Log(c.report())
 	}

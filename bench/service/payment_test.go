@@ -48,18 +48,20 @@ const (
 	paymentLatency      = 800 // of a call, in milliseconds: a provider that is slow, but works
 )
 
-// costAtProvider returns what orders cost that are paid at the provider, from the requests that open their checkouts to
-// the booking.
-func costAtProvider(b *testing.B) cost {
+// costAtProvider returns what orders cost that are paid at the provider, so many a second, from the requests that open
+// their checkouts to the booking. The limits of the account allow them.
+func costAtProvider(b *testing.B, rate int) cost {
 	const lasting = 20 * time.Second
 	addr := faulttest.FreeAddress(b)
 	provider, env := paymenttest.StartSimulator(b, paid, addr)
-	env = append(env, fmt.Sprintf("%sSTRIPE_RATE=%d", faulttest.EnvPrefix, *paymentRate))
+	limits := [2]int{max(*paymentRate, 4*rate), max(paymentEndpointRate, 2*rate)} // calls a second, in all and of one operation
+	env = append(env, fmt.Sprintf("%sSTRIPE_RATE=%d", faulttest.EnvPrefix, limits[0]),
+		fmt.Sprintf("%sSTRIPE_ENDPOINT_RATE=%d", faulttest.EnvPrefix, limits[1]))
 	s := loadtest.NewSite(b, paid, 1000, env...)
 	site := &paymenttest.Site{Site: s.Site, Shop: s.Process, Provider: provider}
 	shop := &paymentBench{Site: site, b: b, product: s.Products[0]}
-	shop.Control(b, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{"rate": %d}`, *paymentRate))
-	arrivals := loadtest.Steady(providerRate, lasting)
+	shop.Control(b, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{"rate": %d, "endpoint_rate": %d}`, limits[0], limits[1]))
+	arrivals := loadtest.Steady(rate, lasting)
 	visits := make([]*checkoutVisit, len(arrivals))
 	shop.concurrently(len(visits), func(i int) { visits[i] = shop.place() })
 	s.AwaitRelay()

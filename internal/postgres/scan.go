@@ -7,13 +7,13 @@ import (
 	"gorm.io/gorm"
 )
 
-// Scan runs a statement as [RetryDeadlock] does, scans its rows into dst, a pointer to a row or to a slice of rows,
-// and reports whether there are any. In a transaction it does not repeat the statement: only the whole transaction
-// can be repeated.
+// Scan runs a statement with the parameters $1, $2 and so on as [RetryDeadlock] does, scans its rows into dst, a pointer
+// to a row or to a slice of rows, and reports whether there are any. In a transaction it does not repeat the statement:
+// only the whole transaction can be repeated.
 func Scan(ctx context.Context, db *gorm.DB, dst any, statement string, args ...any) (found bool, err error) {
 	run := func() error {
-		// The Scan of gorm would format each statement with its arguments for a log, even if nothing is logged.
-		rows, err := db.WithContext(ctx).Raw(statement, args...).Rows()
+		// gorm's own methods search each statement for placeholders, and format it for a log that nobody reads.
+		rows, err := db.Statement.ConnPool.QueryContext(ctx, statement, args...)
 		if err != nil {
 			return err
 		}

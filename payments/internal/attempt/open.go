@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
@@ -42,7 +41,6 @@ type opening struct {
 	order.Order `gorm:"embedded"`
 	AttemptID   *uuid.UUID // nil: none was opened
 	OpenedAt    time.Time
-	NextCheck   time.Time
 
 	SessionExpiresAt time.Time
 
@@ -96,7 +94,6 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	}
 	if o.AttemptID != nil {
 		s.metrics.opened.Inc()
-		s.publish.Settle.Publish(ctx, delay.At(orderID.String(), o.NextCheck, o.ServerTime))
 		return &Attempt{
 			ID: *o.AttemptID, OrderID: orderID, State: Creating, AmountCents: o.TotalCents, Currency: o.Currency, OpenedAt: o.OpenedAt,
 			SessionExpiresAt: o.SessionExpiresAt,

@@ -18,7 +18,7 @@
 -- $9 time by which the customer can extend the deadline in all, in microseconds
 -- $10 maximum number of its attempts that were open
 -- $11 the smallest amounts that the provider charges, in the smallest units of the currencies, an object by currency
--- $12 time until the first check, in microseconds
+-- $12 time until the first check at the latest, in microseconds. The relay publishes its task: it is never urgent.
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = $2::uuid AND customer_id = $3::uuid FOR UPDATE
 ),
@@ -45,7 +45,8 @@ before AS MATERIALIZED (
 opened AS (
     INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, checkout_until, next_check,
                                   session_until, session_expires_at)
-    SELECT $1::uuid, d.id, before.last + 1, d.total_cents, lower(d.currency), d.at, d.checkout_until, d.at + $12::bigint * interval '1 microsecond',
+    SELECT $1::uuid, d.id, before.last + 1, d.total_cents, lower(d.currency), d.at, d.checkout_until,
+           least(d.at + $12::bigint * interval '1 microsecond', greatest(d.expires_at, d.checkout_until)),
            -- 5 minutes are for the calls and for errors of the clocks.
            d.at + d.session - interval '5 min', $8::timestamptz + d.session
     FROM decided d, before
@@ -73,6 +74,6 @@ owed AS (
 )
 SELECT d.id, d.customer_id, d.status, d.cancel_reason, d.total_cents, d.currency, d.expires_at, d.hold_until,
        d.cancel_requested_at, d.paid_at, d.cancelled_at, d.at AS server_time,
-       opened.id AS attempt_id, opened.opened_at, opened.next_check, opened.session_expires_at,
+       opened.id AS attempt_id, opened.opened_at, opened.session_expires_at,
        before.count AS attempts, before.open AS open_attempts
 FROM decided d CROSS JOIN before LEFT JOIN opened ON opened.order_id = d.id

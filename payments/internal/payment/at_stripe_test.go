@@ -75,7 +75,7 @@ func (s *atStripe) create(t *testing.T) {
 	c := newCheckout(s)
 	made, err := s.Create(t.Context(), c)
 	testenv.Must(t, err)
-	if made.Owner != c.Owner || made.AmountCents != c.AmountCents || made.Currency != c.Currency || made.Live || made.Paid ||
+	if made.Owner != c.Owner || made.AmountCents != c.AmountCents || made.Currency != c.Currency || made.Paid ||
 		made.Expired || !made.ExpiresAt.Equal(c.ExpiresAt) {
 		t.Errorf("the session is %+v, want that of %+v", made, c)
 	}

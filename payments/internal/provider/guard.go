@@ -133,7 +133,7 @@ func (g *Guard) claim(ctx context.Context) error {
 	}
 	var stored deployment
 	_, err = postgres.Scan(ctx, g.db, &stored, `
-		INSERT INTO payment_deployment AS stored (deployment, mode, account) VALUES (?, ?, ?)
+		INSERT INTO payment_deployment AS stored (deployment, mode, account) VALUES ($1, $2, $3)
 		ON CONFLICT (only_row) DO UPDATE SET account = CASE
 			WHEN (stored.deployment, stored.mode) = (excluded.deployment, excluded.mode)
 			THEN coalesce(stored.account, excluded.account) ELSE stored.account END

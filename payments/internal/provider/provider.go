@@ -74,7 +74,6 @@ type Session struct {
 	Intent               string
 	AmountCents          int64
 	Currency             string
-	Live                 bool
 	CreatedAt, ExpiresAt time.Time
 }
 

@@ -82,7 +82,7 @@ func (p *Stripe) OpenSessions(ctx context.Context, since time.Time, after string
 	page := SessionPage{More: list.Meta().HasMore}
 	for _, s := range list.Data() {
 		page.Rows = append(page.Rows, Session{
-			Owner: ownerOf(s.Metadata), ID: s.ID, Live: s.Livemode,
+			Owner: ownerOf(s.Metadata), ID: s.ID,
 			CreatedAt: time.Unix(s.Created, 0), ExpiresAt: time.Unix(s.ExpiresAt, 0),
 		})
 	}
