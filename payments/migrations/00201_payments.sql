@@ -93,6 +93,20 @@ CREATE INDEX refunds_due ON refunds (next_check) WHERE next_check IS NOT NULL;
 CREATE INDEX refunds_failed ON refunds (ended_at) WHERE state = 'failed';
 CREATE UNIQUE INDEX refunds_of_attempt ON refunds (attempt_id);
 
+-- Attempts as their customers see them. See succeed.sql for the reason of a refund.
+CREATE VIEW payment_attempts_shown AS
+    SELECT a.id, a.order_id, o.customer_id, a.number, a.state, a.applied, c.closing, a.amount_cents, upper(a.currency) AS currency,
+           CASE WHEN NOT c.closing THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url,
+           CASE WHEN NOT c.closing THEN checkout_closes_at(o.expires_at, NULL, a.checkout_until, a.session_until) END AS checkout_until,
+           a.opened_at, a.ended_at, a.session_expires_at,
+           CASE WHEN r.id IS NOT NULL THEN json_build_object(
+               'state', r.state, 'reason', CASE WHEN r.reason = 'late' AND o.status = 'paid' THEN 'duplicate' ELSE r.reason END,
+               'amount_cents', r.amount_cents, 'ended_at', r.ended_at) END AS refund
+    FROM payment_attempts a JOIN orders o ON o.id = a.order_id
+    CROSS JOIN LATERAL (SELECT a.state IN ('creating', 'open') AND (o.status <> 'pending'
+        OR checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) <= now()) AS closing) AS c
+    LEFT JOIN refunds r ON r.attempt_id = a.id;
+
 -- The ids of the provider's events, to store each event once. The bodies hold personal data and are not stored.
 CREATE TABLE provider_events (
     id          text PRIMARY KEY,
@@ -181,6 +195,7 @@ CREATE TABLE payment_reports (
 -- +goose Down
 DELETE FROM outbox WHERE kind IN ('payment.settle', 'refund.send');
 DELETE FROM reconcile_reports WHERE kind IN ('payment.settle', 'refund.send');
+DROP VIEW payment_attempts_shown;
 DROP TABLE payment_reports, payment_books, unclaimed_payments, provider_movements, payment_incidents,
     payment_deployment, provider_events, refunds, payment_attempts;
 DROP FUNCTION checkout_closes_at;

@@ -41,11 +41,21 @@ const Kind = "payment.settle"
 
 // The classes of error that packages rest and order do not declare.
 var (
-	TotalTooSmall   = rest.Class{Code: "total-too-small", Status: http.StatusConflict, Title: "Total too small"}
-	TooManyAttempts = rest.Class{Code: "too-many-attempts", Status: http.StatusConflict, Title: "Too many payment attempts"}
-	ProviderAway    = rest.Class{Code: "provider-unavailable", Status: http.StatusServiceUnavailable, Title: "Payment provider unavailable"}
-	PaymentsBlocked = rest.Class{Code: "payments-blocked", Status: http.StatusServiceUnavailable, Title: "Payments blocked"}
-	CheckoutRefused = rest.Class{Code: "checkout-refused", Status: http.StatusBadGateway, Title: "Checkout refused by the payment provider"}
+	TotalTooSmall = rest.Class{
+		Code: "total-too-small", Status: http.StatusConflict, Title: "Total too small",
+	}
+	TooManyAttempts = rest.Class{
+		Code: "too-many-attempts", Status: http.StatusConflict, Title: "Too many payment attempts",
+	}
+	ProviderAway = rest.Class{
+		Code: "provider-unavailable", Status: http.StatusServiceUnavailable, Title: "Payment provider unavailable",
+	}
+	PaymentsBlocked = rest.Class{
+		Code: "payments-blocked", Status: http.StatusServiceUnavailable, Title: "Payments blocked",
+	}
+	CheckoutRefused = rest.Class{
+		Code: "checkout-refused", Status: http.StatusBadGateway, Title: "Checkout refused by the payment provider",
+	}
 )
 
 // State is the state of an attempt.
@@ -65,7 +75,7 @@ type Attempt struct {
 	OrderID     uuid.UUID      `json:"order_id"`
 	State       State          `json:"state"`
 	Applied     bool           `json:"applied"` // reports whether the success paid the order
-	Closing     bool           `json:"closing"` // reports whether the attempt is live, and the provider is asked to expire it
+	Closing     bool           `json:"closing"` // live, and the provider is asked to expire the session
 	AmountCents int64          `json:"amount_cents"`
 	Currency    string         `json:"currency"`
 	CheckoutURL string         `json:"checkout_url,omitempty"` // only while the customer may pay there
@@ -73,6 +83,8 @@ type Attempt struct {
 	EndedAt     *time.Time     `json:"ended_at,omitempty"`
 	Refund      *refund.Refund `json:"refund,omitempty" gorm:"serializer:json"`
 
-	CheckoutUntil    *time.Time `json:"checkout_until,omitempty"` // until when the customer may pay; nil unless the attempt is live and not closing
-	SessionExpiresAt time.Time  `json:"-"`                        // when the provider expires the session by itself, by the provider's clock
+	// CheckoutUntil is until when the customer may pay; nil while the attempt is closing.
+	CheckoutUntil *time.Time `json:"checkout_until,omitempty"`
+	// SessionExpiresAt is when the provider expires the session by itself, by the provider's clock.
+	SessionExpiresAt time.Time `json:"-"`
 }

@@ -74,8 +74,8 @@ func (s *Service) Open(ctx context.Context, customer, orderID uuid.UUID) (a *Att
 			return a, opened, err
 		}
 	}
-	return nil, false, &rest.Error{Class: ProviderAway, Detail: "The last checkout of the order is ending, or other requests change " +
-		"the order's payments. Nothing was charged. Repeat the request in some seconds."}
+	return nil, false, &rest.Error{Class: ProviderAway, Detail: "The last checkout of the order is ending, or other " +
+		"requests change the order's payments. Nothing was charged. Repeat the request in some seconds."}
 }
 
 // liveAttempt returns the live attempt of an order, also after the deadline if its checkout is still open. It opens
@@ -95,11 +95,11 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	if o.AttemptID != nil {
 		s.metrics.opened.Inc()
 		return &Attempt{
-			ID: *o.AttemptID, OrderID: orderID, State: Creating, AmountCents: o.TotalCents, Currency: o.Currency, OpenedAt: o.OpenedAt,
-			SessionExpiresAt: o.SessionExpiresAt,
+			ID: *o.AttemptID, OrderID: orderID, State: Creating, AmountCents: o.TotalCents, Currency: o.Currency,
+			OpenedAt: o.OpenedAt, SessionExpiresAt: o.SessionExpiresAt,
 		}, true, nil
 	}
-	a, err = s.attempt(ctx, "a.order_id = ? AND a.state IN ('creating', 'open')", orderID)
+	a, err = s.attempt(ctx, "order_id = ? AND state IN ('creating', 'open')", orderID)
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -130,13 +130,15 @@ const inUseWait = 300 * time.Millisecond
 func (s *Service) createSession(ctx context.Context, a *Attempt) (*Attempt, error) {
 	made, err := s.provider.Create(ctx, s.checkout(a))
 	switch {
-	case provider.IsClass(err, provider.Refused, provider.Replayed, provider.Missing): // closed at once, so that the customer can try again
+	case provider.IsClass(err, provider.Refused, provider.Replayed, provider.Missing):
+		// The attempt is closed at once, so that the customer can try again.
 		s.log.ErrorContext(ctx, "the payment provider refused to create a session", "attempt", a.ID, "error", err)
 		if err := s.close(ctx, a.ID, Creating, reconcile.Actor(order.Customer)); err != nil {
 			return nil, err
 		}
 		return nil, &rest.Error{Class: CheckoutRefused, Err: err,
-			Detail: "The payment provider refused to open a checkout for this order. Nothing was charged. Try again, or pay another way."}
+			Detail: "The payment provider refused to open a checkout for this order. Nothing was charged. " +
+				"Try again, or pay another way."}
 	case provider.CauseIs(err, provider.KeyInUse): // another request, of another tab, is creating the session
 		select {
 		case <-time.After(inUseWait):
@@ -146,7 +148,8 @@ func (s *Service) createSession(ctx context.Context, a *Attempt) (*Attempt, erro
 	case err != nil:
 		return nil, providerAway(err)
 	}
-	opened, err := one[checkoutShown](ctx, s.db, "store the session of a payment attempt", openedSQL, a.ID, made.ID, made.URL)
+	opened, err := one[checkoutShown](ctx, s.db, "store the session of a payment attempt", openedSQL,
+		a.ID, made.ID, made.URL)
 	switch {
 	case err != nil:
 		return nil, rest.OutcomeUnknown(err, repeatOpen)
@@ -155,12 +158,13 @@ func (s *Service) createSession(ctx context.Context, a *Attempt) (*Attempt, erro
 		return a, nil
 	}
 	// Another request has opened it, or it has ended.
-	current, err := s.attempt(ctx, "a.id = ?", a.ID)
+	current, err := s.attempt(ctx, "id = ?", a.ID)
 	if err != nil || current != nil && current.State == Open && current.CheckoutURL != "" {
 		return current, err
 	}
 	if _, err := s.provider.Expire(ctx, made.ID); err != nil { // the session expires by itself at SessionExpiresAt
-		s.log.WarnContext(ctx, "a session that nobody can pay was not expired at the payment provider", "attempt", a.ID, "error", err)
+		s.log.WarnContext(ctx, "a session that nobody can pay was not expired at the payment provider",
+			"attempt", a.ID, "error", err)
 	}
 	return nil, nil
 }
@@ -185,7 +189,7 @@ func providerAway(err error) error {
 			"operator has looked at its payments. Nothing was charged. Try again later."}
 	}
 	return &rest.Error{Class: ProviderAway, Err: err,
-		Detail: "The payment provider does not answer. Nothing was charged. Repeat the request: it then continues the same payment."}
+		Detail: "The payment provider does not answer. Nothing was charged. " + repeatOpen}
 }
 
 // minimumJSON is [minimumCents] as an argument of open.sql.

@@ -11,23 +11,12 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// attempts begins a query for the fields of [Attempt]. The alias of payment_attempts is a, of orders o.
+// attempts begins a query of attempts as their customers see them.
 func (s *Service) attempts(ctx context.Context) *gorm.DB {
-	const closing = `(a.state IN ('creating', 'open') AND (o.status <> 'pending'
-		OR checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) <= now()))`
-	return s.db.WithContext(ctx).Table("payment_attempts a").Joins("JOIN orders o ON o.id = a.order_id").
-		Joins("LEFT JOIN refunds r ON r.attempt_id = a.id").
-		Select(`a.id, a.order_id, a.state, a.applied, ` + closing + ` AS closing, a.amount_cents, upper(a.currency) AS currency,
-			CASE WHEN NOT ` + closing + ` THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url,
-			CASE WHEN NOT ` + closing + ` THEN checkout_closes_at(o.expires_at, NULL, a.checkout_until, a.session_until) END AS checkout_until,
-			a.opened_at, a.ended_at,
-			a.session_expires_at,
-			CASE WHEN r.id IS NOT NULL THEN json_build_object(
-				'state', r.state, 'reason', CASE WHEN r.reason = 'late' AND o.status = 'paid' THEN 'duplicate' ELSE r.reason END,
-				'amount_cents', r.amount_cents, 'ended_at', r.ended_at) END AS refund`) // see succeed.sql
+	return s.db.WithContext(ctx).Table("payment_attempts_shown")
 }
 
-// attempt returns the attempt that a condition on a and o describes, or nil if there is none.
+// attempt returns the attempt that a condition describes, or nil if there is none.
 func (s *Service) attempt(ctx context.Context, condition string, args ...any) (*Attempt, error) {
 	var a Attempt
 	result := s.attempts(ctx).Where(condition, args...).Scan(&a)
@@ -43,8 +32,8 @@ func (s *Service) attempt(ctx context.Context, condition string, args ...any) (*
 // OfOrder returns the attempts of one of a customer's orders, the latest first.
 func (s *Service) OfOrder(ctx context.Context, customer, orderID uuid.UUID) ([]Attempt, error) {
 	attempts := []Attempt{}
-	query := s.attempts(ctx).Where("a.order_id = ? AND o.customer_id = ?", orderID, customer)
-	if err := query.Order("a.number DESC").Scan(&attempts).Error; err != nil {
+	query := s.attempts(ctx).Where("order_id = ? AND customer_id = ?", orderID, customer)
+	if err := query.Order("number DESC").Scan(&attempts).Error; err != nil {
 		return nil, fmt.Errorf("list payments of order %s: %w", orderID, err)
 	}
 	if len(attempts) > 0 {
@@ -64,12 +53,12 @@ func (s *Service) List(
 	ctx context.Context, customer uuid.UUID, page rest.Page,
 ) (attempts []Attempt, next *keyset.Cursor, err error) {
 	attempts = []Attempt{}
-	query := s.attempts(ctx).Where("o.customer_id = ?", customer)
+	query := s.attempts(ctx).Where("customer_id = ?", customer)
 	if page.After != nil {
-		query = query.Where("(a.opened_at, a.id) < (?, ?)", page.After.At, page.After.ID)
+		query = query.Where("(opened_at, id) < (?, ?)", page.After.At, page.After.ID)
 	}
 	// One attempt more shows that there is a next page.
-	if err := query.Order("a.opened_at DESC, a.id DESC").Limit(page.Limit + 1).Scan(&attempts).Error; err != nil {
+	if err := query.Order("opened_at DESC, id DESC").Limit(page.Limit + 1).Scan(&attempts).Error; err != nil {
 		return nil, nil, fmt.Errorf("list payments: %w", err)
 	}
 	if len(attempts) > page.Limit {

@@ -60,8 +60,8 @@ type Service struct {
 
 // NewService returns a service for the attempts in a database. It registers its metrics with reg.
 func NewService(
-	db *gorm.DB, tasks delay.TaskRows, calls *provider.Calls, refunds *refund.Service, publish Publishers, notify notifier, cfg Config,
-	log *slog.Logger, reg prometheus.Registerer,
+	db *gorm.DB, tasks delay.TaskRows, calls *provider.Calls, refunds *refund.Service, publish Publishers,
+	notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) *Service {
 	return &Service{
 		db: db, tasks: tasks, provider: calls, refunds: refunds, publish: publish, notify: notify, cfg: cfg, log: log,

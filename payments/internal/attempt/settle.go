@@ -127,7 +127,9 @@ func (a taken) class() provider.Class {
 // ask asks the provider about the session of an attempt. In the class expire it asks the provider to expire the
 // session first. The provider refuses that unless the session is open, for example because the customer has paid
 // before: then the session's own state decides.
-func (s *Service) ask(ctx context.Context, a taken, class provider.Class) (answer Answer, session provider.Session, err error) {
+func (s *Service) ask(
+	ctx context.Context, a taken, class provider.Class,
+) (answer Answer, session provider.Session, err error) {
 	if a.SessionID == "" { // nobody can pay a session whose URL the shop does not know
 		return NoSession, session, nil
 	}

@@ -37,7 +37,7 @@ func (r *Reconciliation) scan(ctx context.Context, dst any, statement string, ar
 	return found, nil
 }
 
-// claim reports whether a report is due, at its time or because of an event, and if so, makes it due again in ten
+// Claim reports whether a report is due, at its time or because of an event, and if so, makes it due again in ten
 // minutes. This only saves calls.
 func (r *Reconciliation) Claim(ctx context.Context) (due bool, err error) {
 	var row struct{ Position time.Time }
@@ -113,7 +113,7 @@ func (r *Reconciliation) complete(ctx context.Context, report *Report) error {
 	})
 }
 
-// last returns the last report, or nil.
+// Last returns the last report, or nil.
 func (r *Reconciliation) Last(ctx context.Context) (*Report, error) {
 	var row struct{ Report string }
 	found, err := r.scan(ctx, &row, `

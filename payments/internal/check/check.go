@@ -80,7 +80,8 @@ func Each(ctx context.Context, log *slog.Logger, n int, do func(i int)) {
 		calls.Go(func() error {
 			defer func() {
 				if p := recover(); p != nil {
-					log.ErrorContext(ctx, "the check of a payment panicked; it is tried again", "panic", p, "stack", string(debug.Stack()))
+					log.ErrorContext(ctx, "the check of a payment panicked; it is tried again",
+						"panic", p, "stack", string(debug.Stack()))
 				}
 			}()
 			do(i)

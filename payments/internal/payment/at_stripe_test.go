@@ -18,8 +18,8 @@ import (
 //
 //	STRIPE_TEST_KEY=rk_test_… go test ./internal/payment -run AtStripe -v
 //
-// The key needs the permissions to write Checkout Sessions, Payment Intents and Refunds, and to read Charges. Nobody can
-// pay a session without a browser, so the money comes from payment intents that the test makes.
+// The key needs the permissions to write Checkout Sessions, Payment Intents and Refunds, and to read Charges. Nobody
+// can pay a session without a browser, so the money comes from payment intents that the test makes.
 //
 // What needs a browser, by hand, with the shop's service and a test key:
 //

@@ -43,8 +43,8 @@ func TestBooksOfStripe(t *testing.T) {
 	}
 }
 
-// TestOtherCurrencyOfSettlement has payments in currencies with two, no and three decimals, whose balance transactions are in
-// the account's euros. The report compares what the customers paid and got back.
+// TestOtherCurrencyOfSettlement has payments in currencies with two, no and three decimals, whose balance transactions
+// are in the account's euros. The report compares what the customers paid and got back.
 func TestOtherCurrencyOfSettlement(t *testing.T) {
 	s := newShop(t)
 	currencies := map[string]string{"jpy": "1000 JPY", "kwd": "1.000 KWD", "usd": "10.00 USD"}

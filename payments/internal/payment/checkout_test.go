@@ -271,9 +271,9 @@ func awayUntilTheHoldIsOver(t *testing.T, s *shop) {
 	s.wantAttempt(t, o, a.ID, "closed")
 }
 
-// TestHoldFollowsTheDeadline moves deadlines of held orders. The hold moves by the same time, so that it ends at least a
-// grace after the later of the deadline and the end of the checkout. An operator cannot move the deadline to an earlier
-// time.
+// TestHoldFollowsTheDeadline moves deadlines of held orders. The hold moves by the same time, so that it ends at least
+// a grace after the later of the deadline and the end of the checkout. An operator cannot move the deadline to an
+// earlier time.
 func TestHoldFollowsTheDeadline(t *testing.T) {
 	s := newMemoryShop(t)
 	for name, test := range map[string]struct {
@@ -317,8 +317,8 @@ func TestHoldFollowsTheDeadline(t *testing.T) {
 	s.check(t)
 }
 
-// TestExtensionDuringTake commits an extension that read the clock before the deadline, while the attempt is taken after
-// the deadline. The checkout must stay open.
+// TestExtensionDuringTake commits an extension that read the clock before the deadline, while the attempt is taken
+// after the deadline. The checkout must stay open.
 func TestExtensionDuringTake(t *testing.T) {
 	s := newMemoryShop(t)
 	o, a := s.openAt(t, 20*time.Minute)
@@ -478,8 +478,8 @@ func (s *shop) row(t testing.TB, o *order.Order) string {
 		FROM orders o WHERE id = $1`, o.ID)
 }
 
-// TestHeldOrdersAreOpen checks that an order counts towards its customer's open orders until it has ended, also after its
-// deadline.
+// TestHeldOrdersAreOpen checks that an order counts towards its customer's open orders until it has ended, also after
+// its deadline.
 func TestHeldOrdersAreOpen(t *testing.T) {
 	s := newMemoryShop(t)
 	bounded := order.NewService(s.orderDB, s.cancels, order.Config{
@@ -525,8 +525,9 @@ func TestSessionOutlivesTheHold(t *testing.T) {
 	s.check(t)
 }
 
-// TestDeadlineAfterTheSession has a customer abandon a checkout on each of 25 days of an order that is due in 30. The API
-// never promises that a checkout can be paid after its session has ended, and each day the customer can open another one.
+// TestDeadlineAfterTheSession has a customer abandon a checkout on each of 25 days of an order that is due in 30. The
+// API never promises that a checkout can be paid after its session has ended, and each day the customer can open
+// another one.
 func TestDeadlineAfterTheSession(t *testing.T) {
 	s := newMemoryShop(t)
 	o := s.place(t)
@@ -561,8 +562,8 @@ func TestDeadlineAfterTheSession(t *testing.T) {
 	s.check(t)
 }
 
-// TestOneFormulaOfClosing checks that nothing computes the beginning of the closing without the ends of the checkout and of
-// the session.
+// TestOneFormulaOfClosing checks that nothing computes the beginning of the closing without the ends of the checkout
+// and of the session.
 func TestOneFormulaOfClosing(t *testing.T) {
 	for _, pattern := range []string{"*.sql", "*.go"} {
 		files, err := filepath.Glob(pattern)
@@ -621,8 +622,8 @@ func TestTakeTwoThousandClosings(t *testing.T) {
 	}
 }
 
-// clockedProvider is a provider whose clock differs from that of the shop. The shop learns it from the first answer, which
-// tells the account of the key.
+// clockedProvider is a provider whose clock differs from that of the shop. The shop learns it from the first answer,
+// which tells the account of the key.
 type clockedProvider struct {
 	*memory
 	ahead   time.Duration
@@ -652,8 +653,8 @@ func (p *clockedProvider) Create(ctx context.Context, c provider.Checkout) (prov
 	return p.memory.Create(ctx, c)
 }
 
-// TestClockOfTheProvider has a provider whose clock is far from that of PostgreSQL. Sessions can be opened, and expire after
-// the longest hold by the provider's clock.
+// TestClockOfTheProvider has a provider whose clock is far from that of PostgreSQL. Sessions can be opened, and expire
+// after the longest hold by the provider's clock.
 func TestClockOfTheProvider(t *testing.T) {
 	const longest = timeout + extension + grace + 5*time.Minute
 	for name, ahead := range map[string]time.Duration{

@@ -65,9 +65,9 @@ func TestDeploymentIsStoredOnce(t *testing.T) {
 	}
 }
 
-// TestCopyOfTheDatabaseWritesNothing lets a process with a copy of the database, or with a wrong key, handle what is due. It
-// must not create, expire or refund anything at the provider. The right process does it later. A process with another
-// deployment or mode does not even start, unless it started before the database knew whose payments it has.
+// TestCopyOfTheDatabaseWritesNothing lets a process with a copy of the database, or with a wrong key, handle what is
+// due. It must not create, expire or refund anything at the provider. The right process does it later. A process with
+// another deployment or mode does not even start, unless it started before the database knew whose payments it has.
 func TestCopyOfTheDatabaseWritesNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		deployment, key, account string
@@ -136,8 +136,8 @@ func TestCopyOfTheDatabaseWritesNothing(t *testing.T) {
 	}
 }
 
-// TestForgetDeployment runs the statement of the runbook, which gives a database to another deployment. It deletes nothing
-// while an attempt is live or a refund is under way.
+// TestForgetDeployment runs the statement of the runbook, which gives a database to another deployment. It deletes
+// nothing while an attempt is live or a refund is under way.
 func TestForgetDeployment(t *testing.T) {
 	docs, err := os.ReadFile("../../docs/payments.md")
 	testenv.Must(t, err)
@@ -174,8 +174,9 @@ func TestForgetDeployment(t *testing.T) {
 	s.check(t)
 }
 
-// TestSessionUnknownToAnotherAccount lets a process with a key of another account ask for sessions that were paid, after
-// their orders have ended. The provider does not know them. The process must end nothing; the right process finds the money.
+// TestSessionUnknownToAnotherAccount lets a process with a key of another account ask for sessions that were paid,
+// after their orders have ended. The provider does not know them. The process must end nothing; the right process
+// finds the money.
 func TestSessionUnknownToAnotherAccount(t *testing.T) {
 	s := newMemoryShop(t)
 	for _, state := range []string{"open closing", "closed"} {
@@ -200,8 +201,8 @@ func TestSessionUnknownToAnotherAccount(t *testing.T) {
 	s.check(t)
 }
 
-// TestNoRefundDuringAnIncident has a refund due while an incident is open. Nothing is refunded until an operator has closed it.
-// Meanwhile checkouts are opened and closed.
+// TestNoRefundDuringAnIncident has a refund due while an incident is open. Nothing is refunded until an operator has
+// closed it. Meanwhile checkouts are opened and closed.
 func TestNoRefundDuringAnIncident(t *testing.T) {
 	s := newMemoryShop(t)
 	s.restartAs(s.mem, "production", apiKey)
@@ -239,8 +240,8 @@ func (s *shop) writes() int {
 	return s.mem.count("create") + s.mem.count("expire") + s.mem.count("refund")
 }
 
-// TestRotatedKeyOfSameAccount replaces the key, also by one that may not read the account. The account is stored as soon as a
-// key may read it, and then no key of another account may write.
+// TestRotatedKeyOfSameAccount replaces the key, also by one that may not read the account. The account is stored as
+// soon as a key may read it, and then no key of another account may write.
 func TestRotatedKeyOfSameAccount(t *testing.T) {
 	s := newMemoryShop(t)
 	denied := failed(provider.Denied, "")
@@ -256,8 +257,8 @@ func TestRotatedKeyOfSameAccount(t *testing.T) {
 	s.check(t)
 }
 
-// TestUnknownOwnerWritesNothing checks that no call that writes is made while the database or the provider does not tell
-// whose payments the database has, and that the calls are made soon after.
+// TestUnknownOwnerWritesNothing checks that no call that writes is made while the database or the provider does not
+// tell whose payments the database has, and that the calls are made soon after.
 func TestUnknownOwnerWritesNothing(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	s := newMemoryShop(t)

@@ -47,8 +47,8 @@ func TestQueryPlans(t *testing.T) {
 	}
 }
 
-// TestInvariantsReadFewOrders checks that the invariants read no order that is booked, and no attempt and refund of one, except
-// for the refunds that have not ended.
+// TestInvariantsReadFewOrders checks that the invariants read no order that is booked, and no attempt and refund of
+// one, except for the refunds that have not ended.
 func TestInvariantsReadFewOrders(t *testing.T) {
 	testenv.Slow(t, "fills the tables")
 	t.Parallel()

@@ -15,8 +15,9 @@ import (
 func customerRoutes(root gin.IRouter, tokens *rest.Tokens, attempts *attempt.Service) {
 	a := &api{attempts}
 	own := root.Group("/api", tokens.Authenticate())
-	own.POST("/orders/:id/payments", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(a.open))
-	own.POST("/orders/:id/payments/returned", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(a.returned))
+	noBody := rest.Handle(rest.RequireEmptyBody)
+	own.POST("/orders/:id/payments", rest.Parameters(), noBody, rest.Handle(a.open))
+	own.POST("/orders/:id/payments/returned", rest.Parameters(), noBody, rest.Handle(a.returned))
 	own.Match(rest.ReadMethods, "/orders/:id/payments", rest.Parameters(), rest.Handle(a.ofOrder))
 	own.Match(rest.ReadMethods, "/payments", rest.Parameters("limit", "cursor"), rest.Handle(a.list))
 }

@@ -17,9 +17,11 @@ import (
 // maxDecision is the largest length of an actor and of a note, in characters, so that a list of cases can be read.
 const maxDecision = 200
 
-// opsRoutes adds the operators' API: the state of all payments, which stats returns, and what operators decide about money.
+// opsRoutes adds the operators' API: the state of all payments, which stats returns, and what operators decide about
+// money.
 func opsRoutes(
-	ops gin.IRouter, stats func(context.Context) (json.RawMessage, error), refunds *refund.Service, books *books.Reconciliation,
+	ops gin.IRouter, stats func(context.Context) (json.RawMessage, error),
+	refunds *refund.Service, books *books.Reconciliation,
 ) {
 	state := func(c *gin.Context) error {
 		all, err := stats(c.Request.Context())

@@ -115,8 +115,8 @@ func openMeetsDeadline(t *testing.T, s *shop) {
 	s.wantOrder(t, o, "paid")
 }
 
-// cancelAfterClosing checks that the only attempt of an order, whose session the shop does not know, is closed without a
-// call, that its session is expired, and that the order is then cancelled.
+// cancelAfterClosing checks that the only attempt of an order, whose session the shop does not know, is closed without
+// a call, that its session is expired, and that the order is then cancelled.
 func (s *shop) cancelAfterClosing(t *testing.T, o *order.Order, want string) {
 	t.Helper()
 	a := s.latest(t, o)
@@ -251,8 +251,8 @@ func sessionExpires(t *testing.T, s *shop) {
 	}
 }
 
-// sessionIsLost checks that the attempt stays open until its order has ended. Until then the customer may pay, and the key
-// may be of another account.
+// sessionIsLost checks that the attempt stays open until its order has ended. Until then the customer may pay, and the
+// key may be of another account.
 func sessionIsLost(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
 	s.mem.set(func() {
@@ -392,8 +392,8 @@ func closedSucceeds(t *testing.T, s *shop) {
 	s.wantAttempt(t, o, a.ID, "succeeded duplicate confirmed") // although it settled before
 }
 
-// TestTwoPaidAttempts settles two attempts of an order, both paid, at the same time. One pays the order. The customer has paid
-// the other one for nothing, although in time, whichever of the two settles first.
+// TestTwoPaidAttempts settles two attempts of an order, both paid, at the same time. One pays the order. The customer
+// has paid the other one for nothing, although in time, whichever of the two settles first.
 func TestTwoPaidAttempts(t *testing.T) {
 	s := newMemoryShop(t)
 	for range 10 {

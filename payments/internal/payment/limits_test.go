@@ -108,7 +108,8 @@ func TestPriorities(t *testing.T) {
 	})
 }
 
-// TestCallsThatTheirCallersEnd ends more calls than open a breaker before the provider answers. The breaker stays closed.
+// TestCallsThatTheirCallersEnd ends more calls than open a breaker before the provider answers. The breaker stays
+// closed.
 func TestCallsThatTheirCallersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -132,9 +133,9 @@ func TestCallsThatTheirCallersEnd(t *testing.T) {
 	})
 }
 
-// TestManyProcesses has each of 20 processes want more calls than its part of the limits allows. At each time they have
-// together made at most as many calls as the provider accepts. Creates get most of the calls, because they wait longest,
-// and polls get theirs when the creates have ended.
+// TestManyProcesses has each of 20 processes want more calls than its part of the limits allows. At each time they
+// have together made at most as many calls as the provider accepts. Creates get most of the calls, because they wait
+// longest, and polls get theirs when the creates have ended.
 func TestManyProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -181,8 +182,8 @@ func TestManyProcesses(t *testing.T) {
 	})
 }
 
-// TestTurns has more customers open checkouts, one after the other, than the limit lets through at once. Each of them must
-// get its turn within the time for which a create waits: there are few enough.
+// TestTurns has more customers open checkouts, one after the other, than the limit lets through at once. Each of them
+// must get its turn within the time for which a create waits: there are few enough.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -207,8 +208,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestTwoThousandClosings expires 2,000 sessions with one deadline at 25 calls a second, with the slots of one worker and
-// a provider that takes 0.8 s a call. It takes less than the grace of 2 minutes.
+// TestTwoThousandClosings expires 2,000 sessions with one deadline at 25 calls a second, with the slots of one worker
+// and a provider that takes 0.8 s a call. It takes less than the grace of 2 minutes.
 func TestTwoThousandClosings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -283,7 +284,8 @@ func TestBreakersOfClasses(t *testing.T) {
 	}
 }
 
-// TestThrottled checks that polls pause after the provider says that it gets too many calls, and that nothing else does.
+// TestThrottled checks that polls pause after the provider says that it gets too many calls, and that nothing else
+// does.
 func TestThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()

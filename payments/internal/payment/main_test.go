@@ -46,8 +46,8 @@ const (
 )
 
 // shop holds the payments and the orders of a database, and the provider, which is a simulator with a database of its
-// own, or in memory (newMemoryShop). There is no queue: the publishers record the messages. Tests call the handlers of the tasks themselves, and move
-// the clock of an order with [shop.shift].
+// own, or in memory (newMemoryShop). There is no queue: the publishers record the messages. Tests call the handlers of
+// the tasks themselves, and move the clock of an order with [shop.shift].
 type shop struct {
 	*attempt.Service
 	refunder *refund.Service
@@ -147,7 +147,7 @@ func (s *shop) setCalls(calls *provider.Calls) {
 }
 
 // Attempts returns the table of settle tasks.
-func (s *shop) Attempts() *reconcile.Table { return s.table(attempt.Kind, s.Service.Rows()) }
+func (s *shop) Attempts() *reconcile.Table { return s.table(attempt.Kind, s.Rows()) }
 
 // Refunds returns the table of refund tasks.
 func (s *shop) Refunds() *reconcile.Table { return s.table(refund.Kind, s.refunder.Rows()) }
@@ -272,8 +272,8 @@ func handle(t testing.TB, handler delay.Handler, ids ...string) []delay.Outcome 
 	return outcomes
 }
 
-// settle passes the settle task of an order to its handler. left is the time until the task is due again; again is false
-// if the task is done.
+// settle passes the settle task of an order to its handler. left is the time until the task is due again; again is
+// false if the task is done.
 func (s *shop) settle(t testing.TB, id uuid.UUID) (left time.Duration, again bool) {
 	t.Helper()
 	return handle(t, s.Attempts().Handle, id.String())[0].Retry()

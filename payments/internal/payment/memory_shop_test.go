@@ -64,7 +64,8 @@ func (m *memory) call(ctx context.Context, operation string, do func() error) er
 	m.calls[operation]++
 	delay, hook, api, err := m.delay, m.hooks[operation], m.api, errors.Join(m.errs["key"], m.errs[operation], m.errs[""])
 	m.mu.Unlock()
-	// If several goroutines of a bubble receive from timers that are due at once, the race detector crashes: https://go.dev/issue/78156.
+	// If several goroutines of a bubble receive from timers that are due at once, the race detector crashes:
+	// https://go.dev/issue/78156.
 	if delay > 0 {
 		select {
 		case <-time.After(delay):
@@ -188,8 +189,8 @@ func (m *memory) end(intent string, state provider.RefundState) {
 	}
 }
 
-// setRefunds sets what becomes of refunds, by the name of the simulator's knob. Those that are sent are confirmed when new
-// ones succeed.
+// setRefunds sets what becomes of refunds, by the name of the simulator's knob. Those that are sent are confirmed when
+// new ones succeed.
 func (m *memory) setRefunds(refunds string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"example.com/shop/payments/internal/provider"
 )
 
-// memory is a provider in memory, for tests that need nothing of Stripe's API. See memory_shop_test.go for its failures,
-// and for what its customers and banks do.
+// memory is a provider in memory, for tests that need nothing of Stripe's API. See memory_shop_test.go for its
+// failures, and for what its customers and banks do.
 type memory struct {
 	faults
 	mu       sync.Mutex

@@ -19,8 +19,8 @@ import (
 )
 
 // TestModel applies random steps to one order: of its customer, of the provider, of the workers, and of the time. Then
-// it makes the provider work again and settles everything. In the end each payment that the customer saw succeed has paid
-// the order, or is returned as a whole, never both and never neither.
+// it makes the provider work again and settles everything. In the end each payment that the customer saw succeed has
+// paid the order, or is returned as a whole, never both and never neither.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	s := newMemoryShop(t)
@@ -212,8 +212,8 @@ func (m *model) heal() {
 	m.shop.resetBreaker(m.t)
 }
 
-// checkStep checks what must hold after each step: an order that has ended does not change, and an order is held exactly
-// while it is pending with a live attempt.
+// checkStep checks what must hold after each step: an order that has ended does not change, and an order is held
+// exactly while it is pending with a live attempt.
 func (m *model) checkStep(rt *rapid.T) {
 	o, err := m.shop.orders.Get(m.t.Context(), m.order.CustomerID, m.order.ID)
 	testenv.Must(m.t, err)

@@ -181,8 +181,9 @@ func (w waiting) handle(t *testing.T, ctx context.Context) {
 	}
 }
 
-// TestNoAnswerUsesUpNoCheck has the provider not answer a check that is due, in each class of calls and in each way. No
-// such check may use up a webhook, a customer's question or a due check: the provider is asked again some seconds later.
+// TestNoAnswerUsesUpNoCheck has the provider not answer a check that is due, in each class of calls and in each way.
+// No such check may use up a webhook, a customer's question or a due check: the provider is asked again some seconds
+// later.
 func TestNoAnswerUsesUpNoCheck(t *testing.T) {
 	s := newMemoryShop(t)
 	const soon = 31 * time.Second
@@ -204,8 +205,8 @@ func TestNoAnswerUsesUpNoCheck(t *testing.T) {
 	s.check(t)
 }
 
-// TestNoAnswerUsesUpNoAttempt has the provider not answer a customer who opens a checkout. The repeated request continues
-// the same attempt.
+// TestNoAnswerUsesUpNoAttempt has the provider not answer a customer who opens a checkout. The repeated request
+// continues the same attempt.
 func TestNoAnswerUsesUpNoAttempt(t *testing.T) {
 	s := newMemoryShop(t)
 	for why, err := range map[string]error{
@@ -229,8 +230,8 @@ func TestNoAnswerUsesUpNoAttempt(t *testing.T) {
 	}
 }
 
-// TestEventDuringAPoll delivers an event while the provider answers a poll, and refuses the check that the event causes. The
-// answer to the poll, which is older, must not use up the event.
+// TestEventDuringAPoll delivers an event while the provider answers a poll, and refuses the check that the event
+// causes. The answer to the poll, which is older, must not use up the event.
 func TestEventDuringAPoll(t *testing.T) {
 	s := newMemoryShop(t)
 	o, a := s.placeOpen(t)

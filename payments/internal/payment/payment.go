@@ -86,7 +86,8 @@ func Add(
 		); err != nil {
 			return err
 		}
-		webhooks := newReceiver(attempts, refunds, o.Deployment, provider.ModeOf(o.StripeKey), o.WebhookSecret, p.Log, p.Metrics)
+		mode := provider.ModeOf(o.StripeKey)
+		webhooks := newReceiver(attempts, refunds, o.Deployment, mode, o.WebhookSecret, p.Log, p.Metrics)
 		reconciliation := o.books(p, tasks, calls)
 		p.Metrics.MustRegister(&collector{p.DB, reconciliation})
 		p.Add(app.Part{
@@ -94,7 +95,8 @@ func Add(
 			Routes: func(root, ops gin.IRouter) {
 				customerRoutes(root, customers, attempts)
 				root.POST(webhookPath, rest.Handle(webhooks.receive))
-				opsRoutes(ops, func(ctx context.Context) (json.RawMessage, error) { return stats(ctx, p.DB) }, refunds, reconciliation)
+				state := func(ctx context.Context) (json.RawMessage, error) { return stats(ctx, p.DB) }
+				opsRoutes(ops, state, refunds, reconciliation)
 			},
 			Components: []app.Component{
 				{Role: app.Reconciler, Run: reconciliation.RunHourly},
@@ -104,7 +106,8 @@ func Add(
 				return invariants(ctx, p.DB, bound+checkLease, full)
 			},
 			Checks: append(provider.Checks(calls, owner, webhookPath), app.Check{
-				Subject: "books", Good: "the provider's books agree with the tables, and no money is unclaimed", Run: reconciliation.Check,
+				Subject: "books", Good: "the provider's books agree with the tables, and no money is unclaimed",
+				Run: reconciliation.Check,
 			}),
 		})
 		return nil

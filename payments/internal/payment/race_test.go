@@ -103,8 +103,8 @@ func paidInGraceSeenLate(t *testing.T, s *shop) {
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 }
 
-// createBroken has the provider store a response 500 for the idempotency key of an attempt. The attempt can never succeed:
-// the customer gets another attempt, which has another key.
+// createBroken has the provider store a response 500 for the idempotency key of an attempt. The attempt can never
+// succeed: the customer gets another attempt, which has another key.
 func createBroken(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "errors")
@@ -372,8 +372,8 @@ func staleDuringCreate(t *testing.T, s *shop) {
 	s.wantOrder(t, o, "paid")
 }
 
-// cancelMeetsTake runs take.sql with a snapshot that lacks a request to cancel. The order must be checked again soon, and
-// not only at the next poll.
+// cancelMeetsTake runs take.sql with a snapshot that lacks a request to cancel. The order must be checked again soon,
+// and not only at the next poll.
 func cancelMeetsTake(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
 	s.shift(t, o.ID, 10*time.Minute) // then the next poll is minutes away
@@ -386,8 +386,8 @@ func cancelMeetsTake(t *testing.T, s *shop) {
 	s.wantOrder(t, o, "cancelled customer")
 }
 
-// payMeetsClose has a customer pay while the session is expired. Exactly one of the two succeeds, and decides what becomes
-// of the order.
+// payMeetsClose has a customer pay while the session is expired. Exactly one of the two succeeds, and decides what
+// becomes of the order.
 func payMeetsClose(t *testing.T, s *shop) {
 	for range 10 {
 		o, a := s.placeOpen(t)
@@ -421,7 +421,8 @@ func failedCheckIsRepeatedSoon(t *testing.T, s *shop) {
 	s.wantOrder(t, o, "paid")
 }
 
-// TestTabsPayOneOrder checks that concurrent requests to pay an order get the same attempt, and that it has one session.
+// TestTabsPayOneOrder checks that concurrent requests to pay an order get the same attempt, and that it has one
+// session.
 func TestTabsPayOneOrder(t *testing.T) {
 	s := newMemoryShop(t)
 	o := s.place(t)

@@ -26,8 +26,8 @@ func (s *shop) lateInMemory(t *testing.T) (o *order.Order, a *attempt.Attempt, i
 	return o, a, intent, s.refundOf(t, a.ID)
 }
 
-// TestRefusedRefunds checks what becomes of a refund that the provider does not make. One that it refuses for good fails,
-// and is not sent under another key. Any other is sent again by itself.
+// TestRefusedRefunds checks what becomes of a refund that the provider does not make. One that it refuses for good
+// fails, and is not sent under another key. Any other is sent again by itself.
 func TestRefusedRefunds(t *testing.T) {
 	s := newMemoryShop(t)
 	s.restartAs(s.mem, "production", apiKey)
@@ -89,8 +89,9 @@ func TestRefusedRefunds(t *testing.T) {
 	}
 }
 
-// TestRefusedByAnotherRefund refunds by hand while the shop sends its refund, which is refused because too little is left.
-// The refund fails. The event about the refund by hand confirms it if that returned all; otherwise a retry sends the rest.
+// TestRefusedByAnotherRefund refunds by hand while the shop sends its refund, which is refused because too little is
+// left. The refund fails. The event about the refund by hand confirms it if that returned all; otherwise a retry sends
+// the rest.
 func TestRefusedByAnotherRefund(t *testing.T) {
 	s := newMemoryShop(t)
 	for name, test := range map[string]struct {
@@ -124,9 +125,9 @@ func TestRefusedByAnotherRefund(t *testing.T) {
 	}
 }
 
-// TestConfirmedRefundFailsLater has a confirmed refund fail at the customer's bank after 34 days. The webhook is lost, and
-// the check after 35 days finds it. A refund that stays confirmed is not checked again; one that is confirmed after an
-// operator's retry is checked 35 days after that.
+// TestConfirmedRefundFailsLater has a confirmed refund fail at the customer's bank after 34 days. The webhook is lost,
+// and the check after 35 days finds it. A refund that stays confirmed is not checked again; one that is confirmed
+// after an operator's retry is checked 35 days after that.
 func TestConfirmedRefundFailsLater(t *testing.T) {
 	s := newMemoryShop(t)
 	for _, want := range []string{"failed", "confirmed"} {

@@ -45,8 +45,8 @@ func (s *shop) removeOld(t *testing.T, left ...*order.Order) {
 	s.check(t)
 }
 
-// TestRemoveOrdersWithPayments removes old orders with payments. The books stay balanced, and an order of which something is
-// owed stays.
+// TestRemoveOrdersWithPayments removes old orders with payments. The books stay balanced, and an order of which
+// something is owed stays.
 func TestRemoveOrdersWithPayments(t *testing.T) {
 	t.Parallel()
 	s := newBooksShop(t)
@@ -89,8 +89,8 @@ func TestRemoveOrdersWithPayments(t *testing.T) {
 	s.read(t)
 }
 
-// TestRefundOfRemovedOrder has the customer's bank return the money of a refund after its order was removed. The refund fails as if
-// the order existed, and an operator can send it again.
+// TestRefundOfRemovedOrder has the customer's bank return the money of a refund after its order was removed. The
+// refund fails as if the order existed, and an operator can send it again.
 func TestRefundOfRemovedOrder(t *testing.T) {
 	s := newMemoryShop(t)
 	o, a := s.late(t)

@@ -16,8 +16,8 @@ import (
 	"example.com/shop/payments/internal/provider"
 )
 
-// TestRejectedCheckIsLogged checks that the log has the answer of a provider that works, but does not know a session. No
-// other message shows why such an attempt stays open.
+// TestRejectedCheckIsLogged checks that the log has the answer of a provider that works, but does not know a session.
+// No other message shows why such an attempt stays open.
 func TestRejectedCheckIsLogged(t *testing.T) {
 	s := newMemoryShop(t)
 	o, a := s.placeOpen(t)

@@ -19,13 +19,14 @@ import (
 	"example.com/shop/payments/internal/provider"
 )
 
-// about reports whether two durations differ by less than a second plus a twentieth of the expected one, at most by 11 s.
+// about reports whether two durations differ by less than a second plus a twentieth of the expected one, at most by 11
+// s.
 func about(got, want time.Duration) bool {
 	return (got - want).Abs() < time.Second+min(want/20, 10*time.Second)
 }
 
-// TestBackoffOfOpenAttempts checks the time between two polls while webhooks do not arrive: half the age of the attempt,
-// from 10 s to 5 min, and no later than the deadline.
+// TestBackoffOfOpenAttempts checks the time between two polls while webhooks do not arrive: half the age of the
+// attempt, from 10 s to 5 min, and no later than the deadline.
 func TestBackoffOfOpenAttempts(t *testing.T) {
 	s := newMemoryShop(t)
 	s.succeedUntold(t)
@@ -83,8 +84,8 @@ func TestPollsAreRareWhileWebhooksArrive(t *testing.T) {
 	}
 }
 
-// TestBackoffOfClosingAttempts checks the time between two checks while the provider does not answer: a twentieth of the
-// time since the closing began, from 2 s to 1 min, more or less by a tenth.
+// TestBackoffOfClosingAttempts checks the time between two checks while the provider does not answer: a twentieth of
+// the time since the closing began, from 2 s to 1 min, more or less by a tenth.
 func TestBackoffOfClosingAttempts(t *testing.T) {
 	s := newMemoryShop(t)
 	for _, test := range []struct{ since, want time.Duration }{
@@ -172,7 +173,8 @@ func TestTakeDoesNotSpin(t *testing.T) {
 	}
 }
 
-// TestForeignTasks checks that tasks whose ids belong to no row are done. While the database is away, tasks are postponed.
+// TestForeignTasks checks that tasks whose ids belong to no row are done. While the database is away, tasks are
+// postponed.
 func TestForeignTasks(t *testing.T) {
 	s := newMemoryShop(t)
 	o, _ := s.placeOpen(t)
@@ -356,8 +358,8 @@ func TestTimeOutWithoutDatabase(t *testing.T) {
 	}
 }
 
-// TestLockedAttempts checks that the handler waits for no lock of an attempt, and that the task is due again soon if the
-// attempt's closing has begun meanwhile.
+// TestLockedAttempts checks that the handler waits for no lock of an attempt, and that the task is due again soon if
+// the attempt's closing has begun meanwhile.
 func TestLockedAttempts(t *testing.T) {
 	s := newMemoryShop(t)
 	o, a := s.placeOpen(t)

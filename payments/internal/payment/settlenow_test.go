@@ -124,8 +124,8 @@ func TestEventSettlesAtOnce(t *testing.T) {
 	s.check(t)
 }
 
-// TestEventsDoNotWaitForPolls has a provider that does not answer the polls of unpaid checkouts, which take all slots of
-// the workers. Customers who have paid must not wait for the polls.
+// TestEventsDoNotWaitForPolls has a provider that does not answer the polls of unpaid checkouts, which take all slots
+// of the workers. Customers who have paid must not wait for the polls.
 func TestEventsDoNotWaitForPolls(t *testing.T) {
 	t.Parallel()
 	s := newMemoryShop(t)

@@ -19,8 +19,8 @@ import (
 	"example.com/shop/payments/internal/provider"
 )
 
-// TestStripeStaysInItsFiles checks that only the files of the provider import Stripe's package, and name the types and fields
-// of its events. The tests of webhooks make such events, and sign them.
+// TestStripeStaysInItsFiles checks that only the files of the provider import Stripe's package, and name the types and
+// fields of its events. The tests of webhooks make such events, and sign them.
 func TestStripeStaysInItsFiles(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	testenv.Must(t, err)
@@ -58,8 +58,8 @@ func newAnswers(t *testing.T, status int, header http.Header, body string) *prov
 	return client
 }
 
-// TestOtherUnitsAtStripe checks that no checkout is opened in the currencies whose unit at Stripe is not that of ISO 4217:
-// the customer would pay a hundred times too much or too little.
+// TestOtherUnitsAtStripe checks that no checkout is opened in the currencies whose unit at Stripe is not that of ISO
+// 4217: the customer would pay a hundred times too much or too little.
 func TestOtherUnitsAtStripe(t *testing.T) {
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))

@@ -45,7 +45,8 @@ type receiver struct {
 
 // newReceiver returns a receiver that verifies webhooks with a list of secrets, separated by commas.
 func newReceiver(
-	attempts *attempt.Service, refunds *refund.Service, deployment, mode, secrets string, log *slog.Logger, reg prometheus.Registerer,
+	attempts *attempt.Service, refunds *refund.Service, deployment, mode, secrets string,
+	log *slog.Logger, reg prometheus.Registerer,
 ) *receiver {
 	r := &receiver{attempts: attempts, refunds: refunds, deployment: deployment, mode: mode, log: log,
 		results: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
@@ -74,8 +75,8 @@ func (r *receiver) receive(c *gin.Context) error {
 	if err != nil {
 		err = unreadable(err)
 	} else if wrong := provider.VerifyEvent(body, c.GetHeader("Stripe-Signature"), r.secrets); wrong != nil {
-		err = &rest.Error{Class: BadSignature, Err: wrong, Detail: "The header Stripe-Signature must have a signature of the body " +
-			"that is at most five minutes old, made with the webhook secret."}
+		err = &rest.Error{Class: BadSignature, Err: wrong, Detail: "The header Stripe-Signature must have a signature of " +
+			"the body that is at most five minutes old, made with the webhook secret."}
 	}
 	if err != nil {
 		r.results.WithLabelValues("rejected").Inc()
@@ -93,10 +94,12 @@ func (r *receiver) receive(c *gin.Context) error {
 // unreadable returns the error for a body that cannot be read.
 func unreadable(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &rest.Error{Class: rest.BodyTooLarge, Detail: fmt.Sprintf("The body is larger than %d bytes.", maxWebhook), Err: err}
+		return &rest.Error{Class: rest.BodyTooLarge, Err: err,
+			Detail: fmt.Sprintf("The body is larger than %d bytes.", maxWebhook)}
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return &rest.Error{Class: rest.RequestTimeout, Detail: "The body did not arrive in time. Send it at once, after the headers.", Err: err}
+		return &rest.Error{Class: rest.RequestTimeout, Err: err,
+			Detail: "The body did not arrive in time. Send it at once, after the headers."}
 	}
 	return &rest.Error{Class: rest.Malformed, Detail: "The service cannot read the body.", Err: err}
 }
@@ -129,7 +132,9 @@ func (r *receiver) outcome(e provider.Event) string {
 		return otherType
 	case e.Deployment != "" && r.deployment != "" && e.Deployment != r.deployment:
 		return foreign
-	case e.About == "session" && (provider.OptionalID(e.Attempt) == nil || e.Session == ""), e.About != "session" && e.Intent == "":
+	case e.About == "session" && (provider.OptionalID(e.Attempt) == nil || e.Session == ""):
+		return foreign
+	case e.About != "session" && e.Intent == "":
 		return foreign
 	}
 	return ""

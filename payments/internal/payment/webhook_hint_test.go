@@ -142,8 +142,8 @@ func TestPaidEventOfUnknownAttempt(t *testing.T) {
 	}
 }
 
-// TestEventsOfOthers delivers events of another mode and of another deployment about an attempt of this database, which a
-// copy of the database has, too.
+// TestEventsOfOthers delivers events of another mode and of another deployment about an attempt of this database,
+// which a copy of the database has, too.
 func TestEventsOfOthers(t *testing.T) {
 	s := newShop(t)
 	_, a := s.placeOpen(t)
@@ -199,8 +199,8 @@ func TestWantedEventsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestEventsHaveBooksRead delivers events about a dispute and about a refund by hand while a report is made, which cannot
-// have them. The next report is due as soon as the books can have them. The events wait for no report.
+// TestEventsHaveBooksRead delivers events about a dispute and about a refund by hand while a report is made, which
+// cannot have them. The next report is due as soon as the books can have them. The events wait for no report.
 func TestEventsHaveBooksRead(t *testing.T) {
 	s := newBooksShop(t)
 	_, _, disputed := s.paid(t)

@@ -101,8 +101,8 @@ func webhooks(t *testing.T, reg *prometheus.Registry, result string) float64 {
 	return 0
 }
 
-// TestForeignEvents checks that each verified event is answered with 200, and changes nothing if it is about nothing that
-// the shop knows. It is stored if only the database can tell that.
+// TestForeignEvents checks that each verified event is answered with 200, and changes nothing if it is about nothing
+// that the shop knows. It is stored if only the database can tell that.
 func TestForeignEvents(t *testing.T) {
 	s := newShop(t)
 	o, a := s.placeOpen(t)

@@ -74,12 +74,13 @@ func NewGuard(db *gorm.DB, p Identity, name, mode string, log *slog.Logger, reg 
 		account: func(ctx context.Context) (string, error) { return identify(ctx, opAccount, p.Account) },
 		blocked: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
 			Name: "payment_writes_blocked",
-			Help: "1 if this process makes no call to the payment provider that writes, because the database belongs to another deployment, mode or account.",
+			Help: "1 if this process makes no call to the payment provider that writes, because the database belongs " +
+				"to another deployment, mode or account.",
 		}),
 	}
 }
 
-// start returns an error if the database has the payments of another deployment or mode: the process must not start.
+// Start returns an error if the database has the payments of another deployment or mode: the process must not start.
 func (g *Guard) Start(ctx context.Context) error {
 	stored, err := g.stored(ctx)
 	if err != nil || stored == nil {

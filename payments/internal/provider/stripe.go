@@ -113,8 +113,8 @@ var refusals = map[stripe.ErrorCode]Cause{
 // errUnusable is the error of an answer that reports success and lacks what it must have, such as `200 {}` of a proxy.
 var errUnusable = errors.New("the answer reports success, but lacks the object's id or another part that it must have")
 
-// sessionAnswer has the fields of a session that the shop reads. The types of stripe-go, which have all fields, took a tenth of
-// the processor time of a paid order.
+// sessionAnswer has the fields of a session that the shop reads. The types of stripe-go, which have all fields, took a
+// tenth of the processor time of a paid order.
 type sessionAnswer struct {
 	stripe.APIResource
 	ID                string                              `json:"id"`
@@ -130,8 +130,9 @@ type sessionAnswer struct {
 	Metadata          map[string]string                   `json:"metadata"`
 }
 
-// session makes a call about a session, and reads the answer. key is the idempotency key; "": a new one. A session that is not
-// open is not necessarily expired, and a complete one is not necessarily paid: a delayed payment method may still fail.
+// session makes a call about a session, and reads the answer. key is the idempotency key; "": a new one. A session
+// that is not open is not necessarily expired, and a complete one is not necessarily paid: a delayed payment method
+// may still fail.
 func (p *Stripe) session(ctx context.Context, operation, method, path, key string, form url.Values) (Session, error) {
 	params := &stripe.Params{Context: ctx}
 	if key != "" {
@@ -208,7 +209,8 @@ func (p *Stripe) Retrieve(ctx context.Context, session string) (Session, error) 
 // Expire implements [Checkouts]. Stripe refuses unless the session is open. stripe-go sends a new idempotency key with
 // each call: with a key that was used before, Stripe would repeat an old answer.
 func (p *Stripe) Expire(ctx context.Context, session string) (Session, error) {
-	return p.session(ctx, OpExpire, http.MethodPost, stripe.FormatURLPath("/v1/checkout/sessions/%s/expire", session), "", nil)
+	path := stripe.FormatURLPath("/v1/checkout/sessions/%s/expire", session)
+	return p.session(ctx, OpExpire, http.MethodPost, path, "", nil)
 }
 
 func refundOf(r *stripe.Refund) (Refund, error) {
