@@ -49,54 +49,12 @@ type Sums struct {
 	DisputedCents int64 `json:"disputed_cents"`
 }
 
-// Rest returns what is left of what was captured.
-func (s Sums) Rest() int64 { return s.CapturedCents - s.RefundedCents - s.DisputedCents }
-
 // Difference is an amount of an attempt that differs.
 type Difference struct {
 	Attempt uuid.UUID `json:"attempt_id"`
 	What    string    `json:"what"` // captured, refunded or disputed
 	There   int64     `json:"there_cents"`
 	Here    int64     `json:"here_cents"`
-}
-
-// Text returns the report as text.
-func (r *Report) Text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Report %d, of all movements until %s. Foreign charges: %d. Lost sessions: %d open, %d expired.\n",
-		r.Number, r.Position.UTC().Format(time.RFC3339), r.Foreign, r.LostSessions, r.ExpiredSessions)
-	agree := "The books agree to the cent"
-	for _, c := range r.Currencies {
-		if c.UnclaimedCents != c.KeptCents {
-			agree = "The books agree, apart from what is unclaimed"
-		}
-		currency := strings.ToUpper(c.Currency)
-		row := func(name string, amounts ...int64) {
-			fmt.Fprintf(&b, "%-18s", name)
-			for _, amount := range amounts {
-				fmt.Fprintf(&b, " %18s", provider.Amount(amount, currency))
-			}
-			b.WriteByte('\n')
-		}
-		fmt.Fprintf(&b, "\n%-18s %18s %18s\n", currency, "provider", "shop")
-		row("captured", c.There.CapturedCents, c.Here.CapturedCents)
-		row("- refunded", -c.There.RefundedCents, -c.Here.RefundedCents)
-		row("- disputed", -c.There.DisputedCents, -c.Here.DisputedCents)
-		row("= rest", c.There.Rest(), c.Here.Rest())
-		row("unclaimed", c.UnclaimedCents)
-		row("of it kept", c.KeptCents)
-		row("under way", c.UnderWayCents)
-		row("refunded by hand", c.ByHandCents)
-		row("differences", c.DifferenceCents)
-		for _, d := range c.Differences {
-			row(d.What, d.There, d.Here)
-			fmt.Fprintf(&b, "  of attempt %s\n", d.Attempt)
-		}
-	}
-	if r.Balanced {
-		fmt.Fprintf(&b, "\n%s.\n", agree)
-	}
-	return b.String()
 }
 
 // oldReport is the age of the last report from which an operator must find out why there is no newer one. As in the

@@ -2,6 +2,7 @@ package payment
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,7 @@ func (o ProviderOptions) books(p *app.Process, tasks delay.TaskRows, calls *prov
 	}, p.Log)
 }
 
-// ReadBooks reads the provider's books once, as [Reconciliation.Run] does, and prints the report. It returns an error
+// ReadBooks reads the provider's books once, as [books.Reconciliation.Run] does, and prints the report as JSON. It returns an error
 // unless the report is balanced.
 func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time.Time, out io.Writer) error {
 	stripe := provider.NewStripe(o.StripeURL, o.StripeKey)
@@ -35,7 +36,9 @@ func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time
 	if err != nil {
 		return err
 	}
-	if _, err := io.WriteString(out, r.Text()); err != nil {
+	printed := json.NewEncoder(out)
+	printed.SetIndent("", "  ")
+	if err := printed.Encode(r); err != nil {
 		return fmt.Errorf("print the report: %w", err)
 	}
 	if !r.Balanced {
