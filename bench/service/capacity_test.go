@@ -94,6 +94,7 @@ func BenchmarkCapacity(b *testing.B) {
 		}))
 		s.Process.Interrupt() // otherwise it would cancel its last orders at the same time
 		c.provider = costAtProvider(b, providerRate)
+		c.providerBusy = costAtProvider(b, busyProviderRate)
 		testenv.Must(b, os.WriteFile(*capacityReport, []byte(c.report()), 0o644)) //nolint:gosec // a document
 		b.Log(c.report())
 	}
@@ -102,7 +103,7 @@ func BenchmarkCapacity(b *testing.B) {
 // capacity is what BenchmarkCapacity has measured.
 type capacity struct {
 	placed, paid, cancelled cost
-	provider                cost          // of an order paid at a payment provider, after it was placed
+	provider, providerBusy  cost          // of an order paid at a payment provider, after it was placed
 	idle                    cost          // of a second without requests
 	task                    float64       // bytes of Redis for a pending order
 	started, loaded         float64       // bytes of memory of a process
@@ -289,6 +290,7 @@ disk.
 	row("paid", c.paid)
 	if c.provider.orders > 0 {
 		row("paid at a provider", c.provider)
+		row(fmt.Sprintf("the same, %d a second", busyProviderRate), c.providerBusy)
 	}
 	row("cancelled when due", c.cancelled)
 	row("a second without requests, all roles", c.idle)
@@ -319,10 +321,11 @@ func (c *capacity) providerNote() string {
 	return fmt.Sprintf(`
 In the row "paid at a provider", %d customers a second pay at a simulator. The row has everything from the request
 that opens the checkout to the booking. The costs of the simulator are left out, so the traffic on all connections is
-not known. At this low rate few orders share a transaction, and each has its part of a second without requests. By
-default the limits of the provider's account allow 25 new checkouts a second. So the larger loads below leave these
-orders out.
-`, providerRate)
+not known. At this low rate each order has its part of a second without requests, and half of the service's time is
+spent in the kernel, which puts its threads to sleep and wakes them between requests. So the next row has %d customers a
+second. By default the limits of the provider's account allow 25 new checkouts a second, so the larger loads below leave
+these orders out. No row has the first check of an attempt, 30 s after its opening.
+`, providerRate, busyProviderRate)
 }
 
 // rates returns what a placement costs at each rate.
