@@ -1,6 +1,6 @@
 // Package service measures the shop alone: what an order costs, in processor time and in bytes, whether millions of
 // ended orders make anything slower, and how fast payments settle. The reports are capacity.md, size.md and growth.md
-// in the folder docs of this module, and a table of docs/payments.md in the module payments. The benchmarks need no
+// in the folder docs of this module. The figures of payments are in its README. The benchmarks need no
 // other contender, so they are tests of package testing, and share the load generator with those of the folder e2e of
 // the module above.
 package service
