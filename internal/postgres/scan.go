@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"reflect"
 
 	"gorm.io/gorm"
 )
@@ -12,6 +13,9 @@ import (
 // only the whole transaction can be repeated.
 func Scan(ctx context.Context, db *gorm.DB, dst any, statement string, args ...any) (found bool, err error) {
 	run := func() error {
+		if found { // by a try that was rolled back
+			reflect.ValueOf(dst).Elem().SetZero()
+		}
 		// gorm's own methods search each statement for placeholders, and format it for a log that nobody reads.
 		rows, err := db.Statement.ConnPool.QueryContext(ctx, statement, args...)
 		if err != nil {
@@ -20,10 +24,8 @@ func Scan(ctx context.Context, db *gorm.DB, dst any, statement string, args ...a
 		if found = rows.Next(); found {
 			err = db.ScanRows(rows, dst)
 		}
-		if closed := rows.Close(); err == nil {
-			err = cmp.Or(closed, rows.Err())
-		}
-		return err
+		closed := rows.Close()
+		return cmp.Or(err, closed, rows.Err())
 	}
 	if _, inside := db.Statement.ConnPool.(gorm.TxCommitter); inside {
 		err = run()

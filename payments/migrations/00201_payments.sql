@@ -8,7 +8,6 @@ CREATE TABLE payment_attempts (
     order_id           uuid        REFERENCES orders ON DELETE RESTRICT,
     removed_order      uuid,       -- the id of the order that was removed
     number             smallint    NOT NULL, -- of the attempt among those of its order, from 1
-    provider           text        NOT NULL DEFAULT 'stripe',
     amount_cents       bigint      NOT NULL CHECK (amount_cents > 0), -- in the currency's smallest unit
     currency           text        NOT NULL CHECK (currency ~ '^[a-z]{3}$'), -- lower case, as the provider writes it
     state              text        NOT NULL DEFAULT 'creating',
@@ -60,11 +59,17 @@ CREATE FUNCTION checkout_closes_at(expires_at timestamptz, cancel_requested_at t
     RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN least(greatest(expires_at, checkout_until), session_until, cancel_requested_at);
 
+-- When the attempts that must be checked are due: at their next check, or when their closing begins.
+CREATE VIEW payment_checks AS
+    SELECT a.id, a.order_id, a.state, least(a.next_check, CASE WHEN NOT a.closing
+        THEN checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) END) AS due_at
+    FROM payment_attempts a JOIN orders o ON o.id = a.order_id
+    WHERE a.next_check IS NOT NULL;
+
 CREATE TABLE refunds (
     id           uuid PRIMARY KEY,
     attempt_id   uuid        NOT NULL REFERENCES payment_attempts ON DELETE RESTRICT,
     reason       text        NOT NULL CHECK (reason IN ('late', 'duplicate', 'mismatch')),
-    provider     text        NOT NULL DEFAULT 'stripe',
     amount_cents bigint      NOT NULL CHECK (amount_cents > 0),
     try          int         NOT NULL DEFAULT 1 CHECK (try > 0), -- part of the key that the provider deduplicates by
     state        text        NOT NULL DEFAULT 'owed',
@@ -97,7 +102,8 @@ CREATE UNIQUE INDEX refunds_of_attempt ON refunds (attempt_id);
 CREATE VIEW payment_attempts_shown AS
     SELECT a.id, a.order_id, o.customer_id, a.number, a.state, a.applied, c.closing, a.amount_cents, upper(a.currency) AS currency,
            CASE WHEN NOT c.closing THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url,
-           CASE WHEN NOT c.closing THEN checkout_closes_at(o.expires_at, NULL, a.checkout_until, a.session_until) END AS checkout_until,
+           CASE WHEN a.ended_at IS NULL AND NOT c.closing
+               THEN checkout_closes_at(o.expires_at, NULL, a.checkout_until, a.session_until) END AS checkout_until,
            a.opened_at, a.ended_at, a.session_expires_at,
            CASE WHEN r.id IS NOT NULL THEN json_build_object(
                'state', r.state, 'reason', CASE WHEN r.reason = 'late' AND o.status = 'paid' THEN 'duplicate' ELSE r.reason END,
@@ -111,7 +117,6 @@ CREATE VIEW payment_attempts_shown AS
 CREATE TABLE provider_events (
     id          text PRIMARY KEY,
     type        text        NOT NULL,
-    provider    text        NOT NULL DEFAULT 'stripe',
     -- Events that matched nothing are looked at, and not only counted.
     outcome     text        NOT NULL DEFAULT 'matched' CHECK (outcome IN ('matched', 'unmatched', 'foreign')),
     received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -149,7 +154,6 @@ CREATE UNIQUE INDEX payment_incidents_open ON payment_incidents (kind) WHERE clo
 -- The movements of the provider's books that are, or may be, this deployment's. Foreign ones are only counted.
 CREATE TABLE provider_movements (
     id           text PRIMARY KEY,              -- the provider's id of the row
-    provider     text        NOT NULL DEFAULT 'stripe',
     kind         text        NOT NULL CHECK (kind IN ('captured', 'refunded', 'refund_failed', 'disputed', 'dispute_reversed')),
     at           timestamptz NOT NULL,          -- by the provider's clock
     amount_cents bigint      NOT NULL CHECK (amount_cents > 0), -- of the source, in its currency
@@ -195,7 +199,7 @@ CREATE TABLE payment_reports (
 -- +goose Down
 DELETE FROM outbox WHERE kind IN ('payment.settle', 'refund.send');
 DELETE FROM reconcile_reports WHERE kind IN ('payment.settle', 'refund.send');
-DROP VIEW payment_attempts_shown;
+DROP VIEW payment_attempts_shown, payment_checks;
 DROP TABLE payment_reports, payment_books, unclaimed_payments, provider_movements, payment_incidents,
     payment_deployment, provider_events, refunds, payment_attempts;
 DROP FUNCTION checkout_closes_at;

@@ -24,6 +24,10 @@ func TestPaymentsReconcile(t *testing.T) {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
+		if r.URL.Path == "/v1/account" {
+			_, _ = io.WriteString(w, `{"object":"account","id":"acct_1"}`)
+			return
+		}
 		_, _ = io.WriteString(w, `{"object":"list","url":"`+r.URL.Path+`","data":[],"has_more":false}`)
 	}))
 	defer provider.Close()

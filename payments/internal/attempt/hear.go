@@ -29,7 +29,8 @@ type heard struct {
 // "": it was stored before.
 func (s *Service) Hear(ctx context.Context, e provider.Event, ours bool) (outcome string, err error) {
 	row, err := one[heard](ctx, s.db, "store an event", hearSQL,
-		e.ID, e.Type, provider.OptionalID(e.Attempt), e.Session, e.Complete, ours, maxCreating.Microseconds())
+		e.ID, e.Type, provider.OptionalID(e.Attempt), e.Session, e.Complete, ours, maxCreating.Microseconds(),
+		s.tasks.RowKind(Kind))
 	if err != nil {
 		return "", err
 	}
@@ -42,7 +43,8 @@ func (s *Service) Hear(ctx context.Context, e provider.Event, ours bool) (outcom
 // Returned asks the provider about the live attempt of one of a customer's orders, because the customer has come back
 // from the checkout. It does nothing if there is no such attempt, or if the customer came back less than 10 s ago.
 func (s *Service) Returned(ctx context.Context, customer, orderID uuid.UUID) error {
-	row, err := one[heard](ctx, s.db, "check a payment", returnedSQL, orderID, customer, maxCreating.Microseconds())
+	row, err := one[heard](ctx, s.db, "check a payment", returnedSQL,
+		orderID, customer, maxCreating.Microseconds(), s.tasks.RowKind(Kind))
 	switch {
 	case err != nil:
 		return rest.OutcomeUnknown(err, "Repeat the request.")

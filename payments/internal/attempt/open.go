@@ -192,7 +192,7 @@ func providerAway(err error) error {
 		Detail: "The payment provider does not answer. Nothing was charged. " + repeatOpen}
 }
 
-// minimumJSON is [minimumCents] as an argument of open.sql.
+// minimumJSON is [provider.MinimumCents] as an argument of open.sql.
 var minimumJSON = func() string {
 	text, _ := json.Marshal(provider.MinimumCents) // a map of numbers always has a JSON text
 	return string(text)

@@ -3,6 +3,7 @@
 -- calls to the provider. Returns the attempt if it is taken, or no row if the customer has no such order.
 --
 -- $1 order id · $2 customer id · $3 age from which an attempt is stale, in microseconds
+-- $4 kind of the outbox row, '' for none
 WITH own AS (
     SELECT id, status FROM orders WHERE id = $1::uuid AND customer_id = $2::uuid
 ),
@@ -13,6 +14,11 @@ returned AS (
       AND coalesce(a.hinted_at, '-infinity') < clock.at - interval '10 s'
     RETURNING a.id, a.order_id, a.state, a.session_id, a.closing, a.told_at IS NOT NULL AS told, a.next_check,
               clock.at - a.opened_at >= $3::bigint * interval '1 microsecond' AS stale
+),
+owed AS (
+    INSERT INTO outbox (kind, task_id, due_at)
+    SELECT $4::text, order_id::text, next_check FROM returned WHERE $4::text <> ''
+    ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
-SELECT r.*, own.status <> 'pending' AS order_ended, r.id IS NOT NULL AS taken, clock_timestamp() AS server_time
+SELECT r.*, own.status <> 'pending' AS order_ended, r.id IS NOT NULL AS taken
 FROM own LEFT JOIN returned r ON true

@@ -33,12 +33,6 @@ type publisher interface {
 	Publish(ctx context.Context, msgs ...delay.Message) bool
 }
 
-// Publishers holds the publishers of the kinds of task that attempts owe.
-type Publishers struct {
-	Cancel publisher // of [order.CancelKind]
-	Settle publisher // of [Kind]
-}
-
 // notifier tells open pages that an order of a customer, or one of its payments, has changed.
 type notifier interface {
 	Notify(customer, order string)
@@ -51,7 +45,7 @@ type Service struct {
 	tasks    delay.TaskRows
 	provider *provider.Calls
 	refunds  *refund.Service
-	publish  Publishers
+	cancels  publisher // of [order.CancelKind]
 	notify   notifier
 	cfg      Config
 	log      *slog.Logger
@@ -60,11 +54,11 @@ type Service struct {
 
 // NewService returns a service for the attempts in a database. It registers its metrics with reg.
 func NewService(
-	db *gorm.DB, tasks delay.TaskRows, calls *provider.Calls, refunds *refund.Service, publish Publishers,
+	db *gorm.DB, tasks delay.TaskRows, calls *provider.Calls, refunds *refund.Service, cancels publisher,
 	notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) *Service {
 	return &Service{
-		db: db, tasks: tasks, provider: calls, refunds: refunds, publish: publish, notify: notify, cfg: cfg, log: log,
+		db: db, tasks: tasks, provider: calls, refunds: refunds, cancels: cancels, notify: notify, cfg: cfg, log: log,
 		metrics: newMetrics(reg),
 	}
 }

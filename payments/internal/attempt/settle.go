@@ -42,10 +42,9 @@ type taken struct {
 	SessionID  string    // "" if the provider has not answered with a session
 	Closing    bool      // reports whether the provider is to be asked to expire it
 	Stale      bool      // reports whether it is older than maxCreating
-	Told       bool      // reports whether an event has told of its end
+	Told       bool      // reports whether an event has told of its end, or its customer has just returned
 	OrderEnded bool      // reports whether the order is paid or cancelled
 	NextCheck  time.Time // when it is checked again unless the provider answers
-	ServerTime time.Time // zero if take.sql has taken it
 }
 
 // settlement is the row that close.sql and succeed.sql return: the order of the attempt, and what is due now.
@@ -77,15 +76,11 @@ func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor reconcil
 }
 
 // settleNow settles an attempt that hear.sql or returned.sql has taken, because its customer has most likely paid. If
-// the provider cannot decide now, the worker asks again when the lease ends, and so does the reconciler if the publish
-// fails.
+// the provider cannot decide now, the worker asks again when the lease ends.
 func (s *Service) settleNow(ctx context.Context, a taken) {
 	const byProvider reconcile.Actor = "provider"
-	step, err := s.settleOne(ctx, a, provider.ClassConfirm, byProvider)
+	_, err := s.settleOne(ctx, a, provider.ClassConfirm, byProvider)
 	check.LogFailure(ctx, s.log, "attempt", a.ID, err)
-	if err != nil || step == Wait {
-		s.publish.Settle.Publish(ctx, delay.At(a.OrderID.String(), a.NextCheck, a.ServerTime))
-	}
 }
 
 // settleOne asks the provider about an attempt and takes the step that follows. After an error the attempt stays due
@@ -107,7 +102,8 @@ func (s *Service) settleOne(ctx context.Context, a taken, class provider.Class, 
 		err = s.succeed(ctx, a.ID, session, actor)
 	case Finish:
 		err = s.db.WithContext(ctx).Exec(
-			`UPDATE payment_attempts SET next_check = NULL WHERE id = $1 AND state = 'closed'`, a.ID).Error
+			`UPDATE payment_attempts SET next_check = NULL WHERE id = $1 AND state = 'closed' AND next_check = $2`,
+			a.ID, a.NextCheck).Error
 	}
 	return step, err
 }
@@ -160,7 +156,7 @@ func (s *Service) ask(
 // given state any more.
 func (s *Service) close(ctx context.Context, id uuid.UUID, state State, actor reconcile.Actor) error {
 	done, err := one[settlement](ctx, s.db, "close a payment attempt", closeSQL,
-		id, state, s.tasks.RowKind(order.CancelKind), actor)
+		id, state, s.tasks.RowKind(order.CancelKind), actor, Kind)
 	if err != nil || done == nil {
 		return err
 	}
@@ -176,7 +172,7 @@ func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid provider.Sessi
 	refundID := keyset.NewID()
 	done, err := one[settlement](ctx, s.db, "store the success of a payment attempt", succeedSQL,
 		id, paid.ID, paid.Intent, paid.AmountCents, paid.Currency, refundID,
-		s.tasks.RowKind(order.CancelKind), s.tasks.RowKind(refund.Kind), actor)
+		s.tasks.RowKind(order.CancelKind), s.tasks.RowKind(refund.Kind), actor, Kind)
 	if err != nil || done == nil {
 		return err
 	}
@@ -197,7 +193,7 @@ func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid provider.Sessi
 // task that cancels the order.
 func (s *Service) announce(ctx context.Context, done *settlement) {
 	if done.CancelDueAt != nil {
-		s.publish.Cancel.Publish(ctx, delay.At(done.OrderID.String(), *done.CancelDueAt, done.ServerTime))
+		s.cancels.Publish(ctx, delay.At(done.OrderID.String(), *done.CancelDueAt, done.ServerTime))
 	}
 	s.notify.Notify(done.CustomerID.String(), done.OrderID.String())
 }

@@ -8,7 +8,7 @@
 --
 -- $1 attempt id · $2 session id · $3 payment intent · $4 captured amount · $5 its currency in lower case · $6 refund id
 -- $7 kind of the cancel task · $8 kind of the refund task; '': no outbox row · $9 actor of the event that releases the
--- order
+-- order · $10 kind of the settle task
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = (SELECT order_id FROM payment_attempts WHERE id = $1::uuid) FOR UPDATE
 ),
@@ -65,6 +65,14 @@ owed AS (
     UNION ALL
     SELECT $7::text, d.id::text, c.due_at FROM changed c JOIN decided d ON d.id = c.id WHERE d.refund_reason IS NOT NULL AND $7::text <> ''
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
+),
+done AS (
+    -- The check that hear.sql owes is made. If the relay has the row, the task will find nothing to do.
+    DELETE FROM outbox WHERE (kind, task_id) IN (
+        SELECT x.kind, x.task_id FROM outbox x JOIN decided c ON x.task_id = c.id::text
+        WHERE x.kind = $10::text AND NOT EXISTS (
+            SELECT FROM payment_attempts WHERE order_id = c.id AND id <> $1::uuid AND next_check IS NOT NULL)
+        FOR UPDATE OF x SKIP LOCKED)
 )
 SELECT d.id AS order_id, d.customer_id, coalesce(d.refund_reason, '') AS refund_reason, d.at AS refund_due_at,
        CASE WHEN d.refund_reason IS NOT NULL THEN c.due_at END AS cancel_due_at, clock_timestamp() AS server_time

@@ -51,5 +51,5 @@ SET closing = d.closing,
 FROM decided d
 WHERE a.id = d.id
 RETURNING a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, a.closing,
-          a.told_at IS NOT NULL AS told, a.next_check, d.order_ended,
+          a.told_at IS NOT NULL OR coalesce(a.hinted_at > d.at - interval '1 min', false) AS told, a.next_check, d.order_ended,
           d.at - d.opened_at >= $2::bigint * interval '1 microsecond' AS stale

@@ -178,7 +178,7 @@ func all[T any](
 	}
 }
 
-// booked is a movement as books_match.sql reads it.
+// booked is a movement as match.sql reads it.
 type booked struct {
 	ID          string                `json:"id"`
 	Kind        provider.MovementKind `json:"kind"`

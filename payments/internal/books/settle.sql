@@ -50,7 +50,7 @@ other_refunds AS (
 ),
 refund AS (
     UPDATE refunds r SET next_check = clock_timestamp()
-    WHERE r.id IN (SELECT id FROM other_refunds)
+    WHERE r.id IN (SELECT id FROM other_refunds) AND r.state <> 'settled_outside' -- meanwhile
     RETURNING r.id, r.next_check
 )
 INSERT INTO outbox (kind, task_id, due_at)

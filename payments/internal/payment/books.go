@@ -31,6 +31,9 @@ func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time
 	defer stripe.Close()
 	unseen := prometheus.NewRegistry() // nobody scrapes a command
 	owner := provider.NewGuard(p.DB, stripe, o.Deployment, provider.ModeOf(o.StripeKey), p.Log, unseen)
+	if err := owner.Start(ctx); err != nil {
+		return err
+	}
 	calls := provider.NewCalls(stripe, provider.CallsConfig{Limits: o.limits(), MayWrite: owner.MayWrite}, p.Log, unseen)
 	r, err := o.books(p, delay.TaskRows{}, calls).Run(ctx, from)
 	if err != nil {

@@ -51,12 +51,7 @@ violations AS (
     -- 8: no check of an attempt or of a refund is overdue by more than the bound. See take.sql.
     UNION ALL
     SELECT 8, 'attempt ' || id, format('%s, its check is overdue by %s', state, now() - due_at)
-    FROM (
-        SELECT a.id, a.state, least(a.next_check, CASE WHEN NOT a.closing
-                   THEN checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) END) AS due_at
-        FROM payment_attempts a JOIN orders o ON o.id = a.order_id
-        WHERE a.next_check IS NOT NULL
-    ) AS checks
+    FROM payment_checks
     WHERE due_at < now() - $1::bigint * interval '1 microsecond'
     UNION ALL
     SELECT 8, 'refund ' || id, format('%s, its check is overdue by %s', state, now() - next_check)

@@ -137,8 +137,7 @@ func (s *shop) connect(
 	log *slog.Logger, reg prometheus.Registerer,
 ) {
 	s.refunder = refund.NewService(s.gorm, s.tasks, calls, s.refunds, notifier, log, reg)
-	publishers := attempt.Publishers{Cancel: s.cancels, Settle: s.settles}
-	s.Service = attempt.NewService(s.gorm, s.tasks, calls, s.refunder, publishers, notifier, cfg, log, reg)
+	s.Service = attempt.NewService(s.gorm, s.tasks, calls, s.refunder, s.cancels, notifier, cfg, log, reg)
 }
 
 // setCalls replaces the calls to the provider of the service and the refunds.

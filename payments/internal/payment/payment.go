@@ -74,8 +74,7 @@ func Add(
 			tasks.WithoutTasks()
 		}
 		refunds := refund.NewService(p.DB, tasks, calls, returns.Publisher, orders, p.Log, p.Metrics)
-		publishers := attempt.Publishers{Cancel: orders.Publisher(), Settle: settles.Publisher}
-		attempts := attempt.NewService(p.DB, tasks, calls, refunds, publishers, orders, attempt.Config{
+		attempts := attempt.NewService(p.DB, tasks, calls, refunds, orders.Publisher(), orders, attempt.Config{
 			Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.MaxExtension(),
 			Deployment: o.Deployment, Pages: strings.TrimRight(o.PublicURL, "/"),
 		}, p.Log, p.Metrics)

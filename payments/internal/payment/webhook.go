@@ -53,7 +53,8 @@ func newReceiver(
 			Name: "payment_webhooks_total",
 			Help: "Webhooks of the payment provider, by result: stored, repeated, rejected (the signature is wrong or old), " +
 				"unmatched (this shop's, and it names nothing that the database has), foreign (another application's), " +
-				"other_mode (of test mode in a live shop, or the reverse) or unusable (it cannot be stored).",
+				"other_mode (of test mode in a live shop, or the reverse), " +
+				"other_type (the shop does not read it) or unusable (it cannot be stored).",
 		}, []string{"result"}),
 	}
 	for secret := range strings.SplitSeq(secrets, ",") {
@@ -62,7 +63,7 @@ func newReceiver(
 		}
 	}
 	// These series begin at 0 now, because increase() does not count the event with which a series begins.
-	for _, result := range []string{"stored", "repeated", "rejected", unmatched, foreign, otherMode, "unusable"} {
+	for _, result := range []string{"stored", "repeated", "rejected", unmatched, foreign, otherMode, otherType, "unusable"} {
 		r.results.WithLabelValues(result)
 	}
 	return r
@@ -165,7 +166,7 @@ func (r *receiver) take(ctx context.Context, e provider.Event) (result string, e
 		return "", err
 	case result == "":
 		return "repeated", nil
-	case result == matched, result == otherType:
+	case result == matched:
 		return "stored", nil
 	case result == unmatched:
 		r.log.ErrorContext(ctx, "an event of the payment provider is this shop's, and matches nothing in the database: "+

@@ -186,8 +186,8 @@ func TestConcurrentDeliveries(t *testing.T) {
 	if n := s.called("retrieve"); n != 1 {
 		t.Errorf("the provider was asked %d times, want once", n)
 	}
-	if n, err := testutil.GatherAndCount(s.metrics, "payment_webhooks_total"); n != 7 || err != nil {
-		t.Errorf("payment_webhooks_total has %d series, error %v; want 7", n, err)
+	if n, err := testutil.GatherAndCount(s.metrics, "payment_webhooks_total"); n != 8 || err != nil {
+		t.Errorf("payment_webhooks_total has %d series, error %v; want 8", n, err)
 	}
 }
 

@@ -27,6 +27,11 @@ const (
 	opSessions  = "list_sessions"
 )
 
+// guarded are the operations that a process with another key must not call: they change something at the provider, or
+// what they read moves the position in the books.
+var guarded = []string{opCreate, OpExpire, OpRefund, opMovements, opSessions}
+
+// operations are those that the metrics have from the start.
 var operations = []string{opCreate, opRetrieve, OpExpire, opRefunds, OpRefund}
 
 // Class is a class of calls to the provider. Each class has a part of the limits and a breaker of its own, so that what
@@ -70,8 +75,8 @@ type Calls struct {
 type CallsConfig struct {
 	Limits Limits
 
-	// MayWrite is called before each call that writes: create, expire and refund. If it returns an error, the call is
-	// not made, and returns this error. nil: each may be made.
+	// MayWrite is called before each call that writes or reads the books. If it returns an error, the call is not made,
+	// and returns this error. nil: each may be made.
 	MayWrite func(ctx context.Context, operation string) error
 
 	// Trace begins a span of a call, and returns the function that ends it. Calls that tell who the key belongs to have
@@ -201,7 +206,7 @@ func (c *Calls) Endpoints(ctx context.Context) ([]Endpoint, error) {
 func call[T any](
 	ctx context.Context, c *Calls, class Class, operation string, do func(context.Context) (T, error),
 ) (answer T, err error) {
-	if operation == opCreate || operation == OpExpire || operation == OpRefund {
+	if slices.Contains(guarded, operation) {
 		if err := c.Allowed(ctx, operation); err != nil {
 			return answer, err
 		}

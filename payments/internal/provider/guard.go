@@ -46,6 +46,8 @@ func (d deployment) compare(stored deployment) error {
 const (
 	// askAgain is the time after which a comparison that blocks calls is made again. Calls until then share its answer.
 	askAgain = time.Second
+	// askUnknown is the same after a key that may not read the account: it may get the permission later.
+	askUnknown = time.Minute
 	// compareTimeout is the time for a call of the provider and two statements.
 	compareTimeout = 8 * time.Second
 )
@@ -110,7 +112,10 @@ func (g *Guard) verify(ctx context.Context) error {
 	defer cancel()
 	before := g.err
 	g.err = g.claim(shared)
-	g.verified, g.again = g.err == nil, time.Now().Add(askAgain)
+	g.again = time.Now().Add(askAgain)
+	if g.err == nil { // but the account may still be unknown
+		g.again = time.Now().Add(askUnknown)
+	}
 	g.blocked.Set(0)
 	if IsClass(g.err, Blocked) {
 		g.blocked.Set(1)
@@ -122,7 +127,7 @@ func (g *Guard) verify(ctx context.Context) error {
 }
 
 // claim asks for the account of the key, stores in the database whose payments it has, unless it knows, and compares
-// that with the process. A key that may not read the account is accepted.
+// that with the process. A key that may not read the account is accepted, and the account is asked for again.
 func (g *Guard) claim(ctx context.Context) error {
 	own := g.own
 	account, err := g.account(ctx)
@@ -142,7 +147,9 @@ func (g *Guard) claim(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("store whose payments the database has: %w", err)
 	}
-	return own.compare(stored)
+	err = own.compare(stored)
+	g.verified = err == nil && own.Account != nil
+	return err
 }
 
 // stored returns whose payments the database has; nil: it does not know yet.

@@ -16,11 +16,9 @@ type Limits struct {
 	OperationRate float64 // of the calls of one operation
 }
 
-// waits is the longest time for which a call of a class waits for its turn. All calls wait in one queue, so when it is
-// long, only the classes that wait longest still get a turn. Polls do not wait, because their next check is later.
-var waits = map[Class]time.Duration{
-	ClassCreate: 2 * time.Second, ClassConfirm: 2 * time.Second, ClassExpire: time.Second, ClassRefund: time.Second,
-}
+// maxWait is the longest time for which a call waits for its turn. It is the same for all classes but polls, which do
+// not wait, so that none of them keeps the others from getting a turn.
+const maxWait = 2 * time.Second
 
 const (
 	// burstTime is the time whose calls a limiter can save up. The provider counts the calls of each second.
@@ -54,7 +52,7 @@ func limit(perSecond float64) *rate.Limiter {
 }
 
 // reserve reserves a call of both limiters, and returns the time until its turn, and a function that gives it back. It
-// reserves nothing, and returns ok = false, if the class does not wait for so long, or if a poll would take a call that
+// reserves nothing, and returns ok = false, if its turn is too far away, or if a poll would take a call that
 // a customer may need.
 func (m *limiter) reserve(class Class, operation string) (wait time.Duration, cancel func(), ok bool) {
 	m.mu.Lock()
@@ -68,13 +66,15 @@ func (m *limiter) reserve(class Class, operation string) (wait time.Duration, ca
 		return 0, nil, false
 	}
 	ofAll, ofOne := m.all.ReserveN(now, 1), one.ReserveN(now, 1)
+	wait = max(ofAll.DelayFrom(now), ofOne.DelayFrom(now))
+	if wait > maxWait || class == ClassPoll && wait > 0 {
+		ofAll.CancelAt(now) // a Cancel a moment later would not give back a turn that is due now
+		ofOne.CancelAt(now)
+		return 0, nil, false
+	}
 	cancel = func() {
 		ofAll.Cancel()
 		ofOne.Cancel()
-	}
-	if wait = max(ofAll.DelayFrom(now), ofOne.DelayFrom(now)); wait > waits[class] {
-		cancel()
-		return 0, nil, false
 	}
 	return wait, cancel, true
 }

@@ -176,7 +176,7 @@ const (
 	Missing                    // the provider does not know the object
 	Replayed                   // the key has a stored error, or belongs to another call: another key may succeed
 	Refused                    // the provider refuses this call for good
-	Blocked                    // this process makes no call that writes; see deployment.go
+	Blocked                    // this process makes no call that writes; see [Guard]
 )
 
 // Cause is why a call was refused, as far as the shop distinguishes it.

@@ -268,9 +268,7 @@ func checkList[T any](operation string, list *stripe.V1List[T]) error {
 // Refund implements [Returns].
 func (p *Stripe) Refund(ctx context.Context, r Return) (made Refund, err error) {
 	params := &stripe.RefundCreateParams{PaymentIntent: stripe.String(r.Intent), Amount: stripe.Int64(r.AmountCents)}
-	if r.Refund != "" {
-		params.Metadata = map[string]string{"refund": r.Refund, "try": strconv.Itoa(r.Try)}
-	}
+	params.Metadata = map[string]string{"refund": r.Refund, "try": strconv.Itoa(r.Try)}
 	params.SetIdempotencyKey(r.Key)
 	answer, err := p.stripe.V1Refunds.Create(ctx, params)
 	if err == nil {

@@ -27,7 +27,7 @@ var (
 // replace a wrong key.
 const maxMissing = time.Hour
 
-// taken is a refund that refund_take.sql has taken.
+// taken is a refund that take.sql has taken.
 type taken struct {
 	ID            uuid.UUID
 	State         provider.RefundState

@@ -1,6 +1,6 @@
 -- Takes the refunds that are due for a check, and moves their next check on, so that no other worker takes them
 -- meanwhile. Returns the taken refunds. It skips refunds that another session has locked. The next check that it
--- stores is a lease, as that of take.sql: only an answer of the provider moves it further away; see refund_move.sql.
+-- stores is a lease, as that of take.sql: only an answer of the provider moves it further away; see move.sql.
 --
 -- $1 refund ids · $2 age from which a refund is old, in microseconds
 WITH due AS MATERIALIZED (
