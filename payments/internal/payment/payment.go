@@ -98,6 +98,7 @@ func Add(
 				opsRoutes(ops, state, refunds, reconciliation)
 			},
 			Components: []app.Component{
+				{Run: owner.Run},
 				{Role: app.Reconciler, Run: reconciliation.RunHourly},
 				{Role: app.Reconciler, Run: func(ctx context.Context) error { return runDeletions(ctx, p.DB, p.Log) }},
 			},

@@ -91,6 +91,12 @@ func (g *Guard) Start(ctx context.Context) error {
 	return g.own.compare(*stored)
 }
 
+// Run compares the account early, so that the first customer does not wait for that, and a wrong key is logged.
+func (g *Guard) Run(ctx context.Context) error {
+	_ = g.verify(ctx) // the first call that needs it asks again
+	return nil
+}
+
 // MayWrite returns nil if the process may make a call that writes, and otherwise a [*Error] of the class
 // [Blocked], or [NoAnswer] if the database or the provider does not answer. It suits [CallsConfig].MayWrite.
 func (g *Guard) MayWrite(ctx context.Context, operation string) error {
