@@ -12,7 +12,7 @@ import (
 // to a row or to a slice of rows, and reports whether there are any. In a transaction it does not repeat the statement:
 // only the whole transaction can be repeated.
 func Scan(ctx context.Context, db *gorm.DB, dst any, statement string, args ...any) (found bool, err error) {
-	run := func() error {
+	run := func() (err error) {
 		if found { // by a try that was rolled back
 			reflect.ValueOf(dst).Elem().SetZero()
 		}
@@ -21,11 +21,12 @@ func Scan(ctx context.Context, db *gorm.DB, dst any, statement string, args ...a
 		if err != nil {
 			return err
 		}
+		// The statement may fail after its first row, which only Close tells when no other row is read.
+		defer func() { err = cmp.Or(err, rows.Close()) }()
 		if found = rows.Next(); found {
 			err = db.ScanRows(rows, dst)
 		}
-		closed := rows.Close()
-		return cmp.Or(err, closed, rows.Err())
+		return cmp.Or(err, rows.Err())
 	}
 	if _, inside := db.Statement.ConnPool.(gorm.TxCommitter); inside {
 		err = run()
