@@ -38,9 +38,9 @@ func (masterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return next
 }
 
-// ReplicationIDs returns the replication ids of the queue's masters. An id changes when a replica is promoted, or
-// when a server restarts: tasks may be lost then, although the markers are set. The id of a server that does not tell
-// it is empty.
+// ReplicationIDs returns the replication ids of the queue's masters. An id changes when a replica is promoted or a
+// server restarts, and tasks may then be lost although the markers are set. A server that does not report its id
+// counts as one with an empty id.
 func (q *Queue) ReplicationIDs(ctx context.Context) string {
 	infos, _ := InfoOfMasters(ctx, q.rdb, "replication")
 	var ids []string

@@ -46,9 +46,9 @@ func NewOutbox(db *sql.DB, kind string) *Outbox {
 // stays: a transaction has moved it forward after the message was read. SKIP LOCKED leaves the rows that another session
 // is changing right now, so the statement never waits and cannot deadlock. The relay publishes the rows that stay.
 //
-// A lookup needs outbox_pkey, whatever the planner knows about the table: the statistics are mostly those of an empty table,
-// because rows live for milliseconds. So a subquery has the lookup of one message, which FOR UPDATE keeps from being joined in
-// another way, and the predicate of outbox_oldest keeps that index from serving it.
+// The lookup of a message must use outbox_pkey although the planner mostly has the statistics of an empty table, because
+// rows live for milliseconds. So each message is looked up in a subquery. Its FOR UPDATE keeps the planner from turning
+// the subquery into another join, and the predicate of the index outbox_oldest keeps that index from being used.
 const deleteSQL = `
 	DELETE FROM outbox WHERE ctid = ANY (ARRAY(
 		SELECT o.ctid

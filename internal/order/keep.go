@@ -174,7 +174,7 @@ func (s *Service) RemoveOld(ctx context.Context, keep time.Duration) (removed in
 	}
 }
 
-// removeBatch removes the next batch of the orders that ended longer ago than keep, but for those of which something
+// removeBatch removes the next batch of the orders that ended longer ago than keep, except orders of which something
 // is owed. It returns all orders of the batch, and the number of those that were removed. after is the last order of
 // the batch before.
 func (s *Service) removeBatch(

@@ -1,4 +1,4 @@
--- Adds the sample products, but for those that exist. Their ids are fixed, so that examples can name them.
+-- Adds the sample products that do not exist yet. Their ids are fixed, so that examples can name them.
 INSERT INTO products (id, name, price_cents, currency, supply, available)
 SELECT ('01900000-0000-7000-8000-00000000000' || n)::uuid, name, price_cents, 'EUR', supply, supply
 FROM (VALUES

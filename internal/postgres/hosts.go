@@ -129,10 +129,10 @@ func hostsOf(cfg *pgx.ConnConfig) (hosts []pgx.ConnConfig) {
 	return append(hosts, one)
 }
 
-// Connect makes a session. The connector makes one at a time: after a failover all processes make all their sessions
-// again, and each costs the new primary a process. Many at once would take so long that each exceeds its time limit
-// and is tried again, for minutes. An attempt that fails counts for all who waited for their turn meanwhile, unless
-// its own caller gave up.
+// Connect makes a session. The connector makes one session at a time, because all processes make all their sessions
+// anew after a failover, and PostgreSQL starts a process for each. Many at once would exceed their time limits and
+// be repeated, for minutes. When an attempt fails, the callers that waited for their turn get its error without an
+// attempt of their own, unless it failed because its caller gave up.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	began := time.Now()
 	var last failure
