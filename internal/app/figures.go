@@ -19,8 +19,8 @@ func BacklogOf(table, due string) string {
 }
 
 // LatenessOf returns the statement of a figure of [Part.Figures]: how late rows were timed out. The argument timeouts
-// selects the rows that have ever been timed out, as actor (a [reconcile.Actor]), due_at and ended_at. Rows with a later
-// ended_at are read first, so there should be an index on it.
+// selects the rows that have ever been timed out, as actor (a [reconcile.Actor]), due_at and ended_at. Rows with a
+// later ended_at are read first, so there should be an index on it.
 func LatenessOf(timeouts string) string {
 	return strings.ReplaceAll(latenessSQL, "{timeouts}", timeouts)
 }

@@ -100,9 +100,9 @@ func CheckSecret(flag, secret string, minBytes int) error {
 	return fmt.Errorf("%s %s: set a random value, for example from `openssl rand -hex 32`", OptionName(flag), problem)
 }
 
-// ReadSecrets sets the secrets of a command from their files, and trims them. The option NAME is a secret, or an address
-// that may contain a password, if the command has an option NAME-file. White space at the ends is not part of a secret:
-// editors, `echo` and tools that mount secrets add a newline, and an Authorization header cannot carry one.
+// ReadSecrets sets the secrets of a command from their files, and trims them. The option NAME is a secret, or an
+// address that may contain a password, if the command has an option NAME-file. White space at the ends is not part of
+// a secret: editors, `echo` and tools that mount secrets add a newline, and an Authorization header cannot carry one.
 func ReadSecrets(command *kong.Node) error {
 	flags := map[string]*kong.Flag{}
 	for _, flag := range command.Flags {

@@ -74,10 +74,10 @@ func Done() Outcome { return Outcome{} }
 // task that came early, and for a task that could not be handled for a reason outside the task.
 func RetryIn(d time.Duration) Outcome { return Outcome{retry: true, in: d} }
 
-// RetrySoon returns the task to the queue, due again in about a second. Use RetrySoon for a task that could not be handled
-// because a server is away or a row is locked. The durations are random, so that tasks that were postponed at the same
-// time do not all come back at the same time. If ctx has ended because the worker stops, the task is due at once, so that
-// another worker can claim it.
+// RetrySoon returns the task to the queue, due again in about a second. Use RetrySoon for a task that could not be
+// handled because a server is away or a row is locked. The durations are random, so that tasks that were postponed at
+// the same time do not all come back at the same time. If ctx has ended because the worker stops, the task is due at
+// once, so that another worker can claim it.
 func RetrySoon(ctx context.Context) Outcome {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return RetryIn(0)

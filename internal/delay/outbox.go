@@ -25,11 +25,11 @@ type Outbox struct {
 // TaskRows is a part of a store whose statements write outbox rows. Its zero value is that of a service with Redis.
 type TaskRows struct{ none bool }
 
-// WithoutTasks makes the store write no outbox rows: the service has no Redis, and no relay deletes them. Call it before the
-// store is used.
+// WithoutTasks makes the store write no outbox rows: the service has no Redis, and no relay deletes them. Call it
+// before the store is used.
 func (t *TaskRows) WithoutTasks() { t.none = true }
 
-// RowKind returns the kind of the outbox row that a statement writes for a task of a kind. "" means that it writes no row.
+// RowKind returns the kind of the outbox row that a statement writes for a task of a kind, or "" if it writes no row.
 func (t *TaskRows) RowKind(kind string) string {
 	if t.none {
 		return ""
@@ -43,12 +43,12 @@ func NewOutbox(db *sql.DB, kind string) *Outbox {
 }
 
 // deleteSQL removes the rows of messages that are in Redis. A row whose due time is earlier than that of its message
-// stays: a transaction has moved it forward after the message was read. SKIP LOCKED leaves the rows that another session
-// is changing right now, so the statement never waits and cannot deadlock. The relay publishes the rows that stay.
+// stays: a transaction has moved it forward after the message was read. SKIP LOCKED leaves the rows that another
+// session is changing now, so the statement never waits and cannot deadlock. The relay publishes the rows that stay.
 //
-// The lookup of a message must use outbox_pkey although the planner mostly has the statistics of an empty table, because
-// rows live for milliseconds. So each message is looked up in a subquery. Its FOR UPDATE keeps the planner from turning
-// the subquery into another join, and the predicate of the index outbox_oldest keeps that index from being used.
+// The lookup of a message must use outbox_pkey although the planner mostly has the statistics of an empty table,
+// because rows live for milliseconds. So each message is looked up in a subquery, which FOR UPDATE keeps from becoming
+// another kind of join. The index outbox_oldest cannot serve the lookup, because its predicate is not in the statement.
 const deleteSQL = `
 	DELETE FROM outbox WHERE ctid = ANY (ARRAY(
 		SELECT o.ctid
@@ -59,8 +59,8 @@ const deleteSQL = `
 		) AS o
 	))`
 
-// Delete removes the rows of messages that are in Redis. It leaves a row that is due earlier than a message of [At], and
-// a row that another session has locked. It ignores messages without a row.
+// Delete removes the rows of messages that are in Redis. It leaves a row that is due earlier than a message of [At],
+// and a row that another session has locked. It ignores messages without a row.
 func (o *Outbox) Delete(ctx context.Context, msgs []Message) error {
 	ids, dues := make([]string, len(msgs)), make([]*time.Time, len(msgs))
 	for i, m := range msgs {
@@ -119,8 +119,8 @@ func eachTask(rows *sql.Rows, do func(id string, d time.Duration)) error {
 // takeSQL removes messages that are older than the grace, the oldest first, and returns the time left until each is
 // due. SKIP LOCKED lets several relays take different messages at the same time.
 //
-// The condition on infinity is that of the index outbox_oldest. The rows are deleted by their ctids, which the lock fixes: a join
-// with the subquery can execute the subquery again for each row of the table.
+// The condition on infinity is that of the index outbox_oldest. The rows are deleted by their ctids, which the lock
+// fixes: a join with the subquery can execute the subquery again for each row of the table.
 const takeSQL = `
 	DELETE FROM outbox WHERE ctid = ANY (ARRAY(
 		SELECT ctid FROM outbox

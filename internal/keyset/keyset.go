@@ -1,7 +1,7 @@
 // Package keyset has the keys of rows: ids, and the cursors of lists that are read page by page.
 //
-// A keyset cursor is the key of the last row of a page. The next page begins after this key, so the database finds it by
-// an index, and no row is repeated or skipped when other rows are added or removed between two pages.
+// A keyset cursor is the key of the last row of a page. The next page begins after this key, so the database finds it
+// by an index, and no row is repeated or skipped when other rows are added or removed between two pages.
 package keyset
 
 import (
@@ -46,11 +46,11 @@ func ParseCursor(s string) (Cursor, error) {
 	return c, nil
 }
 
-// lastMicro is the latest time of a cursor, in microseconds since 1970: the first moment of the last day of the year 9999.
-// PostgreSQL can store later times, but [time.Time.MarshalJSON] returns an error for times after that year.
+// lastMicro is the latest time of a cursor, in microseconds since 1970: the first moment of the last day of the year
+// 9999. PostgreSQL can store later times, but [time.Time.MarshalJSON] returns an error for times after that year.
 var lastMicro = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC).UnixMicro()
 
-// NewID returns a UUID of version 7. Such ids sort by the time of their creation, so new rows go to the end of an index.
+// NewID returns a UUID of version 7. Such ids sort by their times of creation, so new rows go to the end of an index.
 func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // ParseID parses a UUID in its canonical form of 36 characters. [uuid.Parse] accepts several other forms.
@@ -61,8 +61,8 @@ func ParseID(s string) (uuid.UUID, error) {
 	return uuid.Parse(s)
 }
 
-// ParseIDs separates the ids that may be ids of rows from foreign ones. The id of a row is a UUID in its canonical form,
-// in lower case: the same UUID in another form is the id of no row.
+// ParseIDs separates the ids that may be ids of rows from foreign ones. The id of a row is a UUID in its canonical
+// form, in lower case: the same UUID in another form is the id of no row.
 func ParseIDs(ids []string) (rows []uuid.UUID, foreign []string) {
 	rows = make([]uuid.UUID, 0, len(ids))
 	for _, id := range ids {

@@ -8,9 +8,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// Scan runs a statement with the parameters $1, $2 and so on as [RetryDeadlock] does, scans its rows into dst, a pointer
-// to a row or to a slice of rows, and reports whether there are any. In a transaction it does not repeat the statement:
-// only the whole transaction can be repeated.
+// Scan runs a statement with the parameters $1, $2 and so on as [RetryDeadlock] does, scans its rows into dst, a
+// pointer to a row or to a slice of rows, and reports whether there are any. In a transaction it does not repeat the
+// statement: only the whole transaction can be repeated.
 func Scan(ctx context.Context, db *gorm.DB, dst any, statement string, args ...any) (found bool, err error) {
 	run := func() (err error) {
 		if found { // by a try that was rolled back

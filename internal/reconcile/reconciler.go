@@ -107,8 +107,8 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 // markers are missing, or all reconcilers if Redis does not answer, answers again, or has other replication ids,
 // because it has restarted or failed over: then tasks may be lost.
 //
-// A reconciler that is sweeping already is not asked. If it has compared tasks before Redis lost them, its next sweep by
-// the schedule finds that they are missing; after a wipe the next probe asks again.
+// A reconciler that is sweeping already is not asked. If it has compared tasks before Redis lost them, its next sweep
+// by the schedule finds that they are missing; after a wipe the next probe asks again.
 func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	queues := make([]*delay.Queue, len(reconcilers))
 	for i, r := range reconcilers {
@@ -148,8 +148,8 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error
 	for {
 		began := time.Now()
 		survive(ctx, r.log, sweep)
-		// The wait has a bound besides the schedule, because a cron expression follows the wall clock, which an operator
-		// may set back.
+		// The wait has a bound besides the schedule, because a cron expression follows the wall clock, which an
+		// operator may set back.
 		idle := time.Until(began.Add(r.cfg.Lookahead / 2))
 		if next := r.schedule.Next(began.UTC()); !next.IsZero() {
 			idle = min(idle, time.Until(next))

@@ -46,7 +46,7 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 }
 
 // repairTasks compares the pending rows that are due within the look-ahead with the queue, and repairs their tasks. It
-// reports whether it has compared all of them. An error of the table makes the report failed, one of the queue degraded.
+// reports whether it has compared all of them. After an error of the table the report is failed, of the queue degraded.
 func (r *Reconciler) repairTasks(ctx context.Context, report *Report) (compared bool) {
 	var after keyset.Cursor
 	for {
