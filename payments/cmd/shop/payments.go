@@ -47,7 +47,9 @@ func (c *paymentsReconcileCommand) Run(ctx context.Context, program app.Program)
 	if err := app.JoinErrors(missing, c.Check(), c.Payment.Check()); err != nil {
 		return app.Usage(err)
 	}
-	p, err := c.Open(ctx, program, shop.OpenTool(payments(payment.Options{ProviderOptions: c.Payment})))
+	n := payments(payment.Options{})
+	n.Add = nil // ReadBooks makes the only calls
+	p, err := c.Open(ctx, program, shop.OpenTool(n))
 	if err != nil {
 		return err
 	}

@@ -195,14 +195,9 @@ type booked struct {
 
 func (r *Reconciliation) booked(m provider.Movement) booked {
 	row := booked{ID: m.ID, Kind: m.Kind, At: m.At, AmountCents: m.AmountCents, Currency: m.Currency,
-		Source: m.Source, Intent: m.Intent, Refund: provider.OptionalID(m.Refund), Ours: r.owns(m.Owner)}
+		Source: m.Source, Intent: m.Intent, Refund: provider.OptionalID(m.Refund), Ours: m.In(r.cfg.Deployment)}
 	if row.Ours {
 		row.Order, row.Attempt = provider.OptionalID(m.Order), provider.OptionalID(m.Attempt)
 	}
 	return row
-}
-
-// owns reports whether an object at the provider names this deployment.
-func (r *Reconciliation) owns(o provider.Owner) bool {
-	return o.Deployment != "" && o.Deployment == r.cfg.Deployment
 }

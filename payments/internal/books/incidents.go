@@ -33,7 +33,7 @@ func (r *Reconciliation) expireLost(ctx context.Context) (expired, waiting int64
 	}
 	sessions := map[uuid.UUID]provider.Session{}
 	for _, s := range open {
-		if id := provider.OptionalID(s.Attempt); id != nil && r.owns(s.Owner) {
+		if id := provider.OptionalID(s.Attempt); id != nil && s.In(r.cfg.Deployment) {
 			sessions[*id] = s
 		}
 	}

@@ -19,7 +19,11 @@ import (
 )
 
 // Webhooks configures the receiver of webhooks.
-type Webhooks struct{ Deployment, Mode, Secrets string }
+type Webhooks struct {
+	Deployment string
+	Live       bool
+	Secrets    string
+}
 
 // AddRoutes adds all routes of payments.
 func AddRoutes(
@@ -27,7 +31,7 @@ func AddRoutes(
 	w Webhooks, log *slog.Logger, reg prometheus.Registerer,
 ) {
 	customerRoutes(root, tokens, attempts)
-	root.POST(webhookPath, rest.Handle(newReceiver(attempts, refunds, w.Deployment, w.Mode, w.Secrets, log, reg).receive))
+	root.POST(webhookPath, rest.Handle(newReceiver(attempts, refunds, w.Deployment, w.Live, w.Secrets, log, reg).receive))
 	opsRoutes(ops, func(ctx context.Context) (json.RawMessage, error) { return stats(ctx, db) }, refunds, books)
 }
 

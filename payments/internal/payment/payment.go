@@ -50,14 +50,10 @@ func Add(
 		return func(*rest.Tokens, *order.Service) error { return nil }, nil
 	}
 
-	stripe := provider.NewStripe(o.StripeURL, o.StripeKey)
-	p.Add(app.Part{Close: stripe.Close})
-	owner := provider.NewGuard(p.DB, stripe, o.Deployment, provider.ModeOf(o.StripeKey), p.Log, p.Metrics)
-	if err := owner.Start(ctx); err != nil {
+	calls, owner, err := o.connect(ctx, p)
+	if err != nil {
 		return nil, err
 	}
-	guarded := provider.CallsConfig{Limits: o.limits(), MayWrite: owner.MayWrite, Trace: p.StartCall}
-	calls := provider.NewCalls(stripe, guarded, p.Log, p.Metrics)
 	settles, err := p.NewKind(attempt.Kind)
 	if err != nil {
 		return nil, err
@@ -69,10 +65,7 @@ func Add(
 	hooks.HoldKind, hooks.HoldPublisher, hooks.PayAtOnce = attempt.Kind, settles.Publisher, o.PayAtOnce
 
 	return func(customers *rest.Tokens, orders *order.Service) error {
-		var tasks delay.TaskRows
-		if p.Redis == nil {
-			tasks.WithoutTasks()
-		}
+		tasks := taskRows(p)
 		refunds := refund.NewService(p.DB, tasks, calls, returns.Publisher, orders, p.Log, p.Metrics)
 		attempts := attempt.NewService(p.DB, tasks, calls, refunds, orders.Publisher(), orders, attempt.Config{
 			Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.MaxExtension(),
@@ -85,9 +78,9 @@ func Add(
 		); err != nil {
 			return err
 		}
-		mode := provider.ModeOf(o.StripeKey)
-		webhooks := newReceiver(attempts, refunds, o.Deployment, mode, o.WebhookSecret, p.Log, p.Metrics)
-		reconciliation := o.books(p, tasks, calls)
+		live := provider.ModeOf(o.StripeKey) == "live"
+		webhooks := newReceiver(attempts, refunds, o.Deployment, live, o.WebhookSecret, p.Log, p.Metrics)
+		reconciliation := o.books(p, calls)
 		p.Metrics.MustRegister(&collector{p.DB, reconciliation})
 		p.Add(app.Part{
 			Contract: [][]byte{contract},
@@ -112,4 +105,25 @@ func Add(
 		})
 		return nil
 	}, nil
+}
+
+// connect returns the guarded calls of a process to the provider, and their guard. It returns an error if the database
+// has the payments of another deployment or mode.
+func (o ProviderOptions) connect(ctx context.Context, p *app.Process) (*provider.Calls, *provider.Guard, error) {
+	stripe := provider.NewStripe(o.StripeURL, o.StripeKey)
+	p.Add(app.Part{Close: stripe.Close})
+	guard := provider.NewGuard(p.DB, stripe, o.Deployment, provider.ModeOf(o.StripeKey), p.Log, p.Metrics)
+	if err := guard.Start(ctx); err != nil {
+		return nil, nil, err
+	}
+	guarded := provider.CallsConfig{Limits: o.limits(), MayWrite: guard.MayWrite, Trace: p.StartCall}
+	return provider.NewCalls(stripe, guarded, p.Log, p.Metrics), guard, nil
+}
+
+// taskRows returns what the statements of a process write into the outbox: nothing if it has no Redis.
+func taskRows(p *app.Process) (tasks delay.TaskRows) {
+	if p.Redis == nil {
+		tasks.WithoutTasks()
+	}
+	return tasks
 }

@@ -37,7 +37,7 @@ type receiver struct {
 	attempts   *attempt.Service
 	refunds    *refund.Service
 	deployment string   // events about objects of other deployments are ignored
-	mode       string   // of the key: "live" or "test"; events of the other mode are ignored
+	live       bool     // the mode of the key; events of the other mode are ignored
 	secrets    []string // each of them verifies webhooks, so that a secret can be replaced without a gap
 	log        *slog.Logger
 	results    *prometheus.CounterVec
@@ -45,10 +45,10 @@ type receiver struct {
 
 // newReceiver returns a receiver that verifies webhooks with a list of secrets, separated by commas.
 func newReceiver(
-	attempts *attempt.Service, refunds *refund.Service, deployment, mode, secrets string,
+	attempts *attempt.Service, refunds *refund.Service, deployment string, live bool, secrets string,
 	log *slog.Logger, reg prometheus.Registerer,
 ) *receiver {
-	r := &receiver{attempts: attempts, refunds: refunds, deployment: deployment, mode: mode, log: log,
+	r := &receiver{attempts: attempts, refunds: refunds, deployment: deployment, live: live, log: log,
 		results: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_webhooks_total",
 			Help: "Webhooks of the payment provider, by result: stored, repeated, rejected (the signature is wrong or old), " +
@@ -127,11 +127,11 @@ func unusable(e provider.Event) bool {
 // outcome returns the outcome of an event that is not this deployment's, or names nothing; "": the database decides.
 func (r *receiver) outcome(e provider.Event) string {
 	switch {
-	case r.mode != "" && e.Live != (r.mode == "live"):
+	case e.Live != r.live:
 		return otherMode
 	case e.About == "":
 		return otherType
-	case e.Deployment != "" && r.deployment != "" && e.Deployment != r.deployment:
+	case e.Deployment != "" && !e.In(r.deployment):
 		return foreign
 	case e.About == "session" && (provider.OptionalID(e.Attempt) == nil || e.Session == ""):
 		return foreign
@@ -149,7 +149,7 @@ func (r *receiver) take(ctx context.Context, e provider.Event) (result string, e
 			"event", shorten(e.ID), "type", shorten(e.Type), "session", shorten(e.Session), "intent", shorten(e.Intent))
 		return "unusable", nil
 	}
-	ours := e.Deployment != "" && e.Deployment == r.deployment
+	ours := e.In(r.deployment)
 	if result = r.outcome(e); result == "" {
 		if e.About == "session" {
 			result, err = r.attempts.Hear(ctx, e, ours)

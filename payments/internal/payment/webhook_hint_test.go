@@ -23,7 +23,7 @@ func (s *shop) reconfigure(t *testing.T, deployment, mode string) *bytes.Buffer 
 	s.metrics = prometheus.NewRegistry()
 	cfg := config
 	cfg.Deployment = deployment
-	s.webhooks.Deployment, s.webhooks.Mode = deployment, mode
+	s.webhooks.Deployment, s.webhooks.Live = deployment, mode == "live"
 	logger := slog.New(slog.NewJSONHandler(log, nil))
 	calls := provider.NewCalls(s.provider, provider.CallsConfig{}, logger, prometheus.NewRegistry())
 	s.connect(calls, s.notified, cfg, logger, s.metrics)

@@ -113,12 +113,6 @@ func NewCalls(p Provider, cfg CallsConfig, log *slog.Logger, reg prometheus.Regi
 	return c
 }
 
-// IsClass reports whether an error has one of the classes.
-func IsClass(err error, want ...ErrorClass) bool {
-	got, ok := classOf(err)
-	return ok && slices.Contains(want, got)
-}
-
 // Allowed returns the guard's error for a call that writes.
 func (c *Calls) Allowed(ctx context.Context, operation string) error {
 	return providerError(operation, c.mayWrite(ctx, operation))

@@ -8,6 +8,7 @@ package provider
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -53,6 +54,9 @@ type Identity interface {
 
 // Owner is what the shop writes on its sessions and payments, so that they can be found without its database.
 type Owner struct{ Deployment, Order, Attempt string }
+
+// In reports whether an object names a deployment. An object of another application names none.
+func (o Owner) In(deployment string) bool { return o.Deployment != "" && o.Deployment == deployment }
 
 // Checkout is what [Checkouts.Create] makes a session of.
 type Checkout struct {
@@ -211,6 +215,12 @@ func classOf(err error) (c ErrorClass, ok bool) {
 		return e.Class, true
 	}
 	return 0, false
+}
+
+// IsClass reports whether an error has one of the classes.
+func IsClass(err error, want ...ErrorClass) bool {
+	got, ok := classOf(err)
+	return ok && slices.Contains(want, got)
 }
 
 // CauseIs reports whether an error is the provider's, with the given cause.
