@@ -117,7 +117,7 @@ func (s *Service) OpsRoutes(r gin.IRouter) {
 const maxReason = 500 // the largest length of an operator's reason, in characters
 
 func (s *Service) reschedule(c *gin.Context) error {
-	id, err := readID(c)
+	id, err := ReadID(c)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (s *Service) reschedule(c *gin.Context) error {
 // answer calls do for the order in the path, and answers with the order that it returns. pending is the status for an
 // order that is pending.
 func answer(c *gin.Context, do action, pending int) error {
-	id, err := readID(c)
+	id, err := ReadID(c)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func answer(c *gin.Context, do action, pending int) error {
 }
 
 func (s *Service) events(c *gin.Context) error {
-	id, err := readID(c)
+	id, err := ReadID(c)
 	if err != nil {
 		return err
 	}
@@ -177,8 +177,8 @@ func (s *Service) events(c *gin.Context) error {
 	return nil
 }
 
-// readID reads the order's id from the path, and logs it.
-func readID(c *gin.Context) (uuid.UUID, error) {
+// ReadID reads the order's id from the path, and logs it.
+func ReadID(c *gin.Context) (uuid.UUID, error) {
 	id, err := rest.PathID(c, "an order")
 	if err == nil {
 		logOrder(c, id)

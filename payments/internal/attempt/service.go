@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
@@ -28,11 +29,6 @@ type Config struct {
 	Pages      string        // the base URL of the shop's pages, where browsers return to from the checkout
 }
 
-// publisher publishes messages whose outbox rows are committed. See [delay.Publisher].
-type publisher interface {
-	Publish(ctx context.Context, msgs ...delay.Message) bool
-}
-
 // notifier tells open pages that an order of a customer, or one of its payments, has changed.
 type notifier interface {
 	Notify(customer, order string)
@@ -45,7 +41,7 @@ type Service struct {
 	tasks    delay.TaskRows
 	provider *provider.Calls
 	refunds  *refund.Service
-	cancels  publisher // of [order.CancelKind]
+	cancels  order.Publisher // of [order.CancelKind]
 	notify   notifier
 	cfg      Config
 	log      *slog.Logger
@@ -54,7 +50,7 @@ type Service struct {
 
 // NewService returns a service for the attempts in a database. It registers its metrics with reg.
 func NewService(
-	db *gorm.DB, tasks delay.TaskRows, calls *provider.Calls, refunds *refund.Service, cancels publisher,
+	db *gorm.DB, tasks delay.TaskRows, calls *provider.Calls, refunds *refund.Service, cancels order.Publisher,
 	notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) *Service {
 	return &Service{

@@ -1,12 +1,11 @@
 package payment
 
 import (
-	"log/slog"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
-	"github.com/google/uuid"
 
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/payments/internal/attempt"
 )
@@ -26,7 +25,7 @@ func customerRoutes(root gin.IRouter, tokens *rest.Tokens, attempts *attempt.Ser
 type api struct{ attempts *attempt.Service }
 
 func (a *api) open(c *gin.Context) error {
-	id, err := readOrderID(c)
+	id, err := order.ReadID(c)
 	if err != nil {
 		return err
 	}
@@ -46,7 +45,7 @@ func (a *api) open(c *gin.Context) error {
 }
 
 func (a *api) returned(c *gin.Context) error {
-	id, err := readOrderID(c)
+	id, err := order.ReadID(c)
 	if err != nil {
 		return err
 	}
@@ -58,7 +57,7 @@ func (a *api) returned(c *gin.Context) error {
 }
 
 func (a *api) ofOrder(c *gin.Context) error {
-	id, err := readOrderID(c)
+	id, err := order.ReadID(c)
 	if err != nil {
 		return err
 	}
@@ -86,13 +85,4 @@ func (a *api) list(c *gin.Context) error {
 	}
 	c.JSON(http.StatusOK, answer)
 	return nil
-}
-
-// readOrderID reads the order's id from the path, and logs it.
-func readOrderID(c *gin.Context) (uuid.UUID, error) {
-	id, err := rest.PathID(c, "an order")
-	if err == nil {
-		rest.AddLogAttr(c, slog.String("order_id", id.String()))
-	}
-	return id, err
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
+	"example.com/shop/payments/internal/provider"
 )
 
 // The statements of the removal of orders, and of the search for one.
@@ -52,12 +52,8 @@ func (PaymentsOfOrders) Remove(tx *gorm.DB, ids []uuid.UUID) error {
 
 // OrderOf returns the order of a payment or refund, by its id, by the provider's, or by that of its session.
 func (PaymentsOfOrders) OrderOf(db *gorm.DB, id string) (order uuid.UUID, found bool, err error) {
-	var own *uuid.UUID
-	if parsed, err := keyset.ParseID(id); err == nil {
-		own = &parsed
-	}
 	var orders []uuid.UUID
-	if err := db.Raw(orderOfSQL, id, own).Scan(&orders).Error; err != nil {
+	if err := db.Raw(orderOfSQL, id, provider.OptionalID(id)).Scan(&orders).Error; err != nil {
 		return uuid.Nil, false, fmt.Errorf("look for the order of a payment: %w", err)
 	}
 	if len(orders) == 0 {
