@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// timeline refuses old primaries. Each promotion begins a timeline with a larger number. So a primary is old if this
-// process has seen a larger number. A server with another system identifier has the data of another cluster.
+// timeline refuses old primaries. Each promotion begins a timeline with a larger number, so a primary is old if its
+// number is smaller than one that this process has seen. A server with another system identifier is of another cluster.
 //
 // This is no fence: an old primary keeps its sessions, and a process that has not seen the new one accepts it.
 type timeline struct {

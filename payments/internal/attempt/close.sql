@@ -2,7 +2,8 @@
 -- has passed or its customer asked to cancel, and else at its deadline. The cancel task that the statement owes is the
 -- only way in which the order is cancelled. Returns the order, or no row if the attempt is not in the expected state.
 --
--- $1 attempt id · $2 expected state · $3 kind of the cancel task, '' for no outbox row · $4 actor of the event · $5 kind of the settle task
+-- $1 attempt id · $2 expected state · $3 kind of the cancel task, '' for no outbox row · $4 actor of the event · $5
+-- kind of the settle task
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = (SELECT order_id FROM payment_attempts WHERE id = $1::uuid) FOR UPDATE
 ),

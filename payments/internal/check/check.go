@@ -91,8 +91,8 @@ func Each(ctx context.Context, log *slog.Logger, n int, do func(i int)) {
 	_ = calls.Wait() // no call returns an error
 }
 
-// LogFailure logs why a row could not be settled. [provider.Calls] logs once when the provider cannot be used, and the guard
-// why a call may not be made, so LogFailure logs no such errors. Nor does it log that there are too many calls:
+// LogFailure logs why a row could not be settled. [provider.Calls] logs once when the provider cannot be used, and the
+// guard why a call may not be made, so LogFailure logs no such errors. Nor does it log that there are too many calls:
 // metrics count them. A provider that works and refuses the call is logged only here.
 func LogFailure(ctx context.Context, log *slog.Logger, what string, id uuid.UUID, err error) {
 	if err == nil || provider.IsClass(err, provider.NoAnswer, provider.Busy, provider.Denied, provider.Blocked) {
