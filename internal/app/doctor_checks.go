@@ -49,8 +49,6 @@ func (p *Process) Checks() []Check {
 			Check{Subject: "eviction", Good: "Redis drops no task when its memory is full", Run: p.checkEviction},
 			Check{Subject: "tasks", Good: "Redis has the markers of a sweep: it was not wiped",
 				Run: p.ofEachKind(checkMarkers)},
-			Check{Subject: "keys", Good: "the queue's keys have values of their types", Run: p.ofEachKind(
-				func(ctx context.Context, k *Kind) error { return k.Queue.CheckKeys(ctx) })},
 			Check{Subject: "worker", Good: "no task has been due for long, and there are no dead letters",
 				Run: p.ofEachKind(checkTasks)},
 			Check{Subject: "outbox", Good: "no message has waited for long", Run: p.ofEachKind(checkOutbox)},

@@ -71,30 +71,3 @@ func (q *Queue) LastError(ctx context.Context, id string) (string, error) {
 	}
 	return text, nil
 }
-
-// CheckKeys returns an error that names the keys whose values have a wrong type, because another client wrote to them.
-// While there is one, workers may get no task of its shard, and only sweeps time out the rows.
-func (q *Queue) CheckKeys(ctx context.Context) error {
-	found := map[string]*redis.StatusCmd{}
-	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, s := range q.shards {
-			for key := range s.types() {
-				found[key] = p.Type(ctx, key)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("read the types of the keys of %s: %w", q.kind, err)
-	}
-	var wrong []error
-	for _, s := range q.shards {
-		for key, want := range s.types() {
-			if got := found[key].Val(); got != want && got != "none" {
-				wrong = append(wrong, fmt.Errorf("the key %s is a %s, want a %s: find the client that writes to this Redis, "+
-					"then delete the key", key, got, want))
-			}
-		}
-	}
-	return errors.Join(wrong...)
-}

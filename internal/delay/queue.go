@@ -28,13 +28,6 @@ type shard struct {
 	due, leased, dead, attempts, errs, marker string
 }
 
-// types returns the type that the value of each key has.
-func (s shard) types() map[string]string {
-	return map[string]string{
-		s.due: "zset", s.leased: "zset", s.dead: "zset", s.attempts: "hash", s.errs: "hash", s.marker: "string",
-	}
-}
-
 var validKind = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
 
 // MaxShards is the largest number of shards of a queue. More would cost more commands: a worker asks each shard.
