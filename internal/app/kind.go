@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -168,24 +167,18 @@ func (all Kinds) Bound() (longest time.Duration) {
 	return longest
 }
 
-// DeadLetters returns up to limit dead letters of all kinds, the latest first. It skips the first offset dead letters.
-func (all Kinds) DeadLetters(ctx context.Context, offset, limit int) ([]delay.DeadLetter, error) {
-	queued := all.WithQueues()
-	if len(queued) == 1 { // the queue reads the errors of the page only
-		return queued[0].Queue.DeadLetters(ctx, offset, limit)
-	}
-	var letters []delay.DeadLetter
-	for _, k := range queued {
-		some, err := k.Queue.DeadLetters(ctx, 0, offset+limit)
+// DeadLetters returns the latest dead letters of all kinds, at most limit, the latest first.
+func (all Kinds) DeadLetters(ctx context.Context, limit int) ([]delay.DeadLetter, error) {
+	letters := []delay.DeadLetter{}
+	for _, k := range all.WithQueues() {
+		some, err := k.Queue.DeadLetters(ctx, limit)
 		if err != nil {
 			return nil, err
 		}
 		letters = append(letters, some...)
 	}
-	slices.SortStableFunc(letters, func(a, b delay.DeadLetter) int {
-		return cmp.Or(b.BuriedAt.Compare(a.BuriedAt), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
-	})
-	return letters[min(offset, len(letters)):min(offset+limit, len(letters))], nil
+	slices.SortStableFunc(letters, func(a, b delay.DeadLetter) int { return b.BuriedAt.Compare(a.BuriedAt) })
+	return letters[:min(limit, len(letters))], nil
 }
 
 // Redrive makes a dead letter of the named kind due now, and reports whether there was one.

@@ -33,13 +33,12 @@ func (q *Queue) Redrive(ctx context.Context, id string) (bool, error) {
 	return n == 1, nil
 }
 
-// DeadLetters lists dead letters, the latest first. It skips the first offset ones and returns at most limit. It reads
-// up to offset+limit members of each shard, which is cheap while there are few dead letters, as is normal.
-func (q *Queue) DeadLetters(ctx context.Context, offset, limit int) ([]DeadLetter, error) {
+// DeadLetters lists the latest dead letters, at most limit, the latest first.
+func (q *Queue) DeadLetters(ctx context.Context, limit int) ([]DeadLetter, error) {
 	buried := make([]*redis.ZSliceCmd, len(q.shards))
 	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, s := range q.shards {
-			buried[i] = p.ZRevRangeWithScores(ctx, s.dead, 0, int64(offset+limit-1))
+			buried[i] = p.ZRevRangeWithScores(ctx, s.dead, 0, int64(limit-1))
 		}
 		return nil
 	})
@@ -55,7 +54,7 @@ func (q *Queue) DeadLetters(ctx context.Context, offset, limit int) ([]DeadLette
 	slices.SortFunc(letters, func(a, b DeadLetter) int {
 		return cmp.Or(b.BuriedAt.Compare(a.BuriedAt), cmp.Compare(a.ID, b.ID))
 	})
-	letters = letters[min(offset, len(letters)):min(offset+limit, len(letters))]
+	letters = letters[:min(limit, len(letters))]
 	return letters, q.readErrors(ctx, letters)
 }
 

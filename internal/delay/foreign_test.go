@@ -73,7 +73,7 @@ func TestForeignDeadLetters(t *testing.T) {
 	}
 	bury("\xff\x00", "1")
 
-	letters, err := q.DeadLetters(t.Context(), 0, 100)
+	letters, err := q.DeadLetters(t.Context(), 100)
 	if err != nil {
 		t.Fatal(err)
 	}

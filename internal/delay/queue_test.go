@@ -384,17 +384,14 @@ func TestDeadLettersLatestFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	page, err := q.DeadLetters(t.Context(), 1, 3)
+	page, err := q.DeadLetters(t.Context(), 3)
 	if err != nil || len(page) != 3 {
 		t.Fatalf("listed %v, %v; want 3 dead letters", page, err)
 	}
-	for n, want := range []string{"3", "2", "1"} {
+	for n, want := range []string{"4", "3", "2"} {
 		if l := page[n]; l.ID != want || l.Error != "reason "+want || l.Attempts != 1 || l.Kind != "test.kind" {
 			t.Errorf("letter %d is %+v, want id %s", n, l, want)
 		}
-	}
-	if rest, err := q.DeadLetters(t.Context(), 9, 3); err != nil || len(rest) != 0 {
-		t.Errorf("listed %v, %v past the end, want none", rest, err)
 	}
 }
 

@@ -55,7 +55,7 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 	"Redrive":     func(ctx context.Context, q *Queue) error { _, err := q.Redrive(ctx, "a"); return err },
 	"Locate":      func(ctx context.Context, q *Queue) error { _, err := q.Locate(ctx, []string{"a"}); return err },
 	"Depth":       func(ctx context.Context, q *Queue) error { _, err := q.Depth(ctx); return err },
-	"DeadLetters": func(ctx context.Context, q *Queue) error { _, err := q.DeadLetters(ctx, 0, 10); return err },
+	"DeadLetters": func(ctx context.Context, q *Queue) error { _, err := q.DeadLetters(ctx, 10); return err },
 	"Intact":      func(ctx context.Context, q *Queue) error { _, err := Intact(ctx, q); return err },
 	"MarkIntact":  func(ctx context.Context, q *Queue) error { return q.MarkIntact(ctx) },
 	"runOnce": func(ctx context.Context, q *Queue) error {
@@ -146,7 +146,7 @@ func TestRoundTrips(t *testing.T) {
 		{"Schedule", 2, func(ctx context.Context) error { return q.Schedule(ctx, msgs...) }},
 		{"Locate", 2, func(ctx context.Context) error { _, err := q.Locate(ctx, ids); return err }},
 		{"Depth", 2, func(ctx context.Context) error { _, err := q.Depth(ctx); return err }},
-		{"DeadLetters", 2, func(ctx context.Context) error { _, err := q.DeadLetters(ctx, 0, 100); return err }},
+		{"DeadLetters", 2, func(ctx context.Context) error { _, err := q.DeadLetters(ctx, 100); return err }},
 	}
 	for _, s := range q.shards {
 		do(t, q, "ZADD", s.dead, 1, "dead "+s.number)

@@ -110,7 +110,7 @@ func TestPoisonDoesNotDelayOthers(t *testing.T) {
 					scheduleNow(t, q, "37")
 					runOnce(t, w)
 				}
-				letters, err := q.DeadLetters(t.Context(), 0, 10)
+				letters, err := q.DeadLetters(t.Context(), 10)
 				if err != nil || len(letters) != 1 ||
 					letters[0].ID != "37" || letters[0].Attempts != 10 || letters[0].Error == "" {
 					t.Errorf("dead letters %+v, %v; want 37 with 10 attempts and its error", letters, err)

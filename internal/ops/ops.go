@@ -11,8 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -68,7 +66,7 @@ func Add(p *app.Process, find Find) {
 // routes adds the paths of openapi.yaml.
 func (a *api) routes(_, ops gin.IRouter) {
 	ops.Match(rest.ReadMethods, "/stats", rest.Parameters(), rest.Handle(a.stats))
-	ops.Match(rest.ReadMethods, "/dead-letters", rest.Parameters("limit", "cursor"), rest.Handle(a.deadLetters))
+	ops.Match(rest.ReadMethods, "/dead-letters", rest.Parameters(), rest.Handle(a.deadLetters))
 	bare := ops.Group("", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
 	bare.POST("/reconcile", rest.Handle(a.sweep))
 	bare.POST("/dead-letters/:kind/:id/redrive", rest.Handle(a.redrive))
@@ -145,24 +143,15 @@ func (a *api) sweep(c *gin.Context) error {
 	return nil
 }
 
+// maxDeadLetters is the largest number of dead letters in an answer. A redrive of some makes room for older ones.
+const maxDeadLetters = 100
+
 func (a *api) deadLetters(c *gin.Context) error {
-	limit, limitErrs := rest.Limit(c)
-	offset, cursorErrs := rest.QueryInt(c, "cursor", 0, 0, 1_000_000)
-	if errs := slices.Concat(limitErrs, cursorErrs); len(errs) > 0 {
-		return rest.MalformedRequest(errs...)
-	}
-	letters, err := a.process.Kinds.DeadLetters(c.Request.Context(), offset, limit+1) // one more shows that there is a next page
+	letters, err := a.process.Kinds.DeadLetters(c.Request.Context(), maxDeadLetters)
 	if err != nil {
 		return redisDown(err)
 	}
-	page := rest.ListPage[delay.DeadLetter]{Items: []delay.DeadLetter{}}
-	if len(letters) > limit {
-		next := strconv.Itoa(offset + limit)
-		page.NextCursor = &next
-		letters = letters[:limit]
-	}
-	page.Items = append(page.Items, letters...)
-	c.JSON(http.StatusOK, page)
+	c.JSON(http.StatusOK, rest.List[delay.DeadLetter]{Items: letters})
 	return nil
 }
 

@@ -228,9 +228,15 @@ type Page struct {
 }
 
 // ReadPage reads the query parameters limit and cursor.
-func ReadPage(c *gin.Context) (Page, error) {
-	limit, errs := Limit(c)
-	p := Page{Limit: limit}
+func ReadPage(c *gin.Context) (p Page, err error) {
+	var errs []FieldError
+	p.Limit = defaultLimit
+	if text, ok := c.GetQuery("limit"); ok {
+		if p.Limit, err = strconv.Atoi(text); err != nil || p.Limit < 1 || p.Limit > maxLimit {
+			detail := fmt.Sprintf("must be a whole number from 1 to %d", maxLimit)
+			errs = append(errs, FieldError{Parameter: "limit", Detail: detail})
+		}
+	}
 	if text, ok := c.GetQuery("cursor"); ok {
 		after, err := keyset.ParseCursor(text)
 		if err != nil {
@@ -242,25 +248,6 @@ func ReadPage(c *gin.Context) (Page, error) {
 		return Page{}, MalformedRequest(errs...)
 	}
 	return p, nil
-}
-
-// Limit returns the query parameter limit, from 1 to 100, or 20 if the client did not send it.
-func Limit(c *gin.Context) (int, []FieldError) {
-	return QueryInt(c, "limit", defaultLimit, 1, maxLimit)
-}
-
-// QueryInt returns a query parameter that must be a whole number from least to most. It returns byDefault if the
-// client did not send the parameter.
-func QueryInt(c *gin.Context, name string, byDefault, least, most int) (int, []FieldError) {
-	text, ok := c.GetQuery(name)
-	if !ok {
-		return byDefault, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		return 0, []FieldError{{Parameter: name, Detail: fmt.Sprintf("must be a whole number from %d to %d", least, most)}}
-	}
-	return n, nil
 }
 
 // List is the body of an answer with a whole list.

@@ -120,7 +120,7 @@ func TestSeveralKinds(t *testing.T) {
 	}
 	var problem rest.Problem
 	if status := send("GET", "/dead-letters?limit=0&cursor=x", &problem); status != http.StatusBadRequest || len(problem.Errors) != 2 {
-		t.Errorf("two wrong parameters are answered with %d %+v, want 400 and an error for each", status, problem)
+		t.Errorf("two unknown parameters are answered with %d %+v, want 400 and an error for each", status, problem)
 	}
 	if status := send("POST", "/dead-letters/"+secondKind+"/1/redrive", nil); status != http.StatusNotFound {
 		t.Errorf("redriving the task of another kind is answered with %d, want 404", status)
