@@ -27,7 +27,6 @@ type commands struct {
 	Reconcile shop.Sweep         `cmd:"" help:"Compare the tables with Redis once, repair the differences, and print the report."`
 	Doctor    shop.Doctor        `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
 	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
-	Where     shop.Where         `cmd:"" help:"Say where a row is, and what happens next with it."`
 	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
 	Version   app.VersionCommand `cmd:"" help:"Print the version."`
 }

@@ -38,7 +38,7 @@ func TestDocsNameRealFiles(t *testing.T) {
 func TestConfigurationTable(t *testing.T) {
 	docs := programtest.Documents(t, repositoryRoot, bench)
 	options := programtest.Options(t, &commands{})
-	programtest.ConfigurationTable(t, options, docs, nil, "where", "demo")
+	programtest.ConfigurationTable(t, options, docs, nil, "demo")
 }
 
 // TestObservedMetricsExist checks that the alerts, the dashboards and the documents name only metrics that exist.

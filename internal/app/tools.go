@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
 	"github.com/sethvargo/go-retry"
@@ -127,11 +126,8 @@ func (o *Tool) Open(ctx context.Context, program Program, open Opener) (*Process
 	if err := o.Check(); err != nil {
 		return nil, Usage(err)
 	}
-	return open(ctx, o.Config(program), o.Logger(program))
+	return open(ctx, o.Config(program), NewLogger(program.Err, o.LogLevel, true))
 }
-
-// Logger returns the logger of a command that runs once.
-func (o *Tool) Logger(program Program) *slog.Logger { return NewLogger(program.Err, o.LogLevel, true) }
 
 // Sweep sweeps the tables of all kinds of task once, and prints the report. It is `reconcile`.
 func (o *Tool) Sweep(ctx context.Context, program Program, open Opener) error {

@@ -3,9 +3,7 @@ package ops
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -65,17 +63,6 @@ func whereIs(kinds *app.Kinds, find Find) gin.HandlerFunc {
 		c.JSON(http.StatusOK, gin.H{"items": items})
 		return nil
 	})
-}
-
-// PrintWhere writes what GET /ops/api/where answers.
-func PrintWhere(ctx context.Context, p *app.Process, find Find, id string, out io.Writer) error {
-	items, err := readWhere(ctx, p.Kinds, find, id)
-	if err != nil {
-		return err
-	}
-	enc := json.NewEncoder(out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(gin.H{"items": items})
 }
 
 // redisTimeout is the time for which an answer waits for Redis. Operators ask while Redis is down, too.

@@ -7,7 +7,6 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/ops"
 	"example.com/shop/internal/order"
 )
 
@@ -64,23 +63,4 @@ type Doctor struct{ app.Doctor }
 // Run runs the command.
 func (c *Doctor) Run(ctx context.Context, program app.Program, n Neighbour) error {
 	return c.Doctor.Run(ctx, program, OpenTool(n))
-}
-
-// Where is `where`: it prints where an order is.
-type Where struct {
-	app.Tool
-	ID string `arg:"" optional:"" name:"id" help:"The id of the order, or of something that refers to it. Without one: the overdue orders."`
-}
-
-// Run runs the command.
-func (c *Where) Run(ctx context.Context, program app.Program, n Neighbour) error {
-	if err := c.Check(); err != nil {
-		return app.Usage(err)
-	}
-	s, err := Open(ctx, c.Config(program), new(Options), n, c.Logger(program))
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	return ops.PrintWhere(ctx, s.Process, s.Orders.Where, c.ID, program.Out)
 }

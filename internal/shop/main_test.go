@@ -28,7 +28,6 @@ type commands struct {
 	Reconcile shop.Sweep         `cmd:""`
 	Doctor    shop.Doctor        `cmd:""`
 	Health    app.HealthCommand  `cmd:""`
-	Where     shop.Where         `cmd:""`
 	Demo      demoCommand        `cmd:""`
 	Version   app.VersionCommand `cmd:""`
 }

@@ -12,7 +12,7 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// TestWhereIsOrder asks where an order is, over the operators' API and with the command.
+// TestWhereIsOrder asks where an order is, over the operators' API.
 func TestWhereIsOrder(t *testing.T) {
 	contract, err := parttest.LoadContract(repositoryRoot)
 	testenv.Must(t, err)
@@ -53,16 +53,4 @@ func TestWhereIsOrder(t *testing.T) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}
-
-	command := func(id string, code int, want string) {
-		t.Helper()
-		var out strings.Builder
-		got := runCommand(t.Context(), []string{"where", "--database-url=" + database, "--redis-url=" + redis, id}, &out)
-		if got != code || !strings.Contains(out.String(), want) {
-			t.Errorf("shop where %s exits with %d and prints %s, want %d and %q", id, got, &out, code, want)
-		}
-	}
-	command(overdue, 0, "Redis has no task of it") // for how long it is overdue depends on the machine
-	command("", 0, overdue)
-	command("cs_test_1", 1, "No row has the id cs_test_1")
 }

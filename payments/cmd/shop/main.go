@@ -31,7 +31,6 @@ type commands struct {
 	Reconcile reconcileCommand   `cmd:"" help:"Compare the tables with Redis once, repair the differences, and print the report."`
 	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
 	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
-	Where     whereCommand       `cmd:"" help:"Say where a row is, and what happens next with it."`
 	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
 	Payments  paymentsCommand    `cmd:"" help:"Commands of payments."`
 	Provider  providerCommand    `cmd:"" help:"Run a simulator of the payment provider Stripe, for development and tests."`
@@ -99,14 +98,4 @@ type doctorCommand struct {
 
 func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
 	return c.run(ctx, program, &c.Doctor)
-}
-
-// whereCommand is `shop where`.
-type whereCommand struct {
-	shop.Where
-	providerOptions
-}
-
-func (c *whereCommand) Run(ctx context.Context, program app.Program) error {
-	return c.run(ctx, program, &c.Where)
 }

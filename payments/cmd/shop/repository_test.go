@@ -31,7 +31,7 @@ func TestDocsOfPaymentsNameRealTests(t *testing.T) {
 // have those of the program without payments.
 func TestConfigurationTableOfPayments(t *testing.T) {
 	programtest.ConfigurationTable(t, programtest.Options(t, &commands{}), programtest.Documents(t, moduleRoot),
-		programtest.Documents(t, core), "where", "demo", "payments", "provider")
+		programtest.Documents(t, core), "demo", "payments", "provider")
 }
 
 // TestOptionsOfPayments checks the names of the options, and those that hold secrets.
