@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/faulttest"
@@ -60,10 +61,21 @@ func TestMainJob(t *testing.T) {
 // noViolations checks that the service finds no violation of its invariants.
 func noViolations(t *testing.T, p *faulttest.Process) {
 	t.Helper()
-	stats := faulttest.Decode[struct{ Violations []any }](t, p.Operator().Get("/ops/api/stats"))
-	if stats.Violations == nil || len(stats.Violations) > 0 {
-		t.Errorf("violations of invariants: %v, want an empty list", stats.Violations)
+	type invariants struct {
+		Violations []any
+		CheckedAt  *time.Time `json:"invariants_checked_at"`
 	}
+	asked := time.Now()
+	faulttest.Eventually(t, "the invariants are checked", func() bool {
+		stats := faulttest.Decode[invariants](t, p.Operator().Get("/ops/api/stats"))
+		if stats.CheckedAt == nil || stats.CheckedAt.Before(asked) {
+			return false
+		}
+		if stats.Violations == nil || len(stats.Violations) > 0 {
+			t.Errorf("violations of invariants: %v, want an empty list", stats.Violations)
+		}
+		return true
+	})
 }
 
 // checkHeaders checks the headers that protect the browsers of customers.

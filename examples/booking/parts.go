@@ -50,6 +50,6 @@ func (o *options) open(ctx context.Context, cfg app.Config, log *slog.Logger) (*
 		p.Close()
 		return nil, err
 	}
-	ops.Add(p, nil)
+	ops.Add(p, p.Kinds[0], nil)
 	return p, nil
 }

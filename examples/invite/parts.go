@@ -21,6 +21,6 @@ func (c *serveCommand) open(ctx context.Context, cfg app.Config, log *slog.Logge
 		p.Close()
 		return nil, err
 	}
-	ops.Add(p, nil)
+	ops.Add(p, p.Kinds[0], nil)
 	return p, nil
 }

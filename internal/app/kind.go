@@ -21,8 +21,9 @@ type Kind struct {
 	Worker     *delay.Worker         // set by Handle
 	Reconciler *reconcile.Reconciler // set by Handle
 
-	process *Process
-	table   *reconcile.Table
+	process  *Process
+	table    *reconcile.Table
+	schedule string // the statement of [Kind.Schedule]
 }
 
 // NewKind adds a kind of task with the components that fill its queue. The part gives the publisher to its service,
@@ -56,6 +57,7 @@ func (k *Kind) Handle(rows reconcile.Rows, worker delay.WorkerConfig) (err error
 	if p.cfg.Tracer != nil {
 		begin = p.cfg.Tracer.StartTasks
 	}
+	k.schedule = scheduleOf(rows)
 	k.table = reconcile.NewTable(p.DB, k.Name, rows, begin, p.Log)
 	if k.Queue != nil {
 		k.Worker = p.Work(k.Queue, k.table.Handle, worker)

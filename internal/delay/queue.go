@@ -248,39 +248,3 @@ func (q *Queue) endLeases(
 	}
 	return ended, nil
 }
-
-// Depth is the number of a queue's tasks, by state.
-type Depth struct {
-	Scheduled int64         // due later
-	Due       int64         // due now, but not claimed
-	Leased    int64         // claimed by workers
-	Dead      int64         // dead letters
-	OldestDue time.Duration // how long the oldest due task has waited
-}
-
-var depthScript = load("depth")
-
-// Depth counts the tasks of all shards. It counts the tasks of one shard at one instant.
-func (q *Queue) Depth(ctx context.Context) (Depth, error) {
-	calls := make([]call, len(q.shards))
-	for i, s := range q.shards {
-		calls[i] = call{keys: []string{s.due, s.leased, s.dead}}
-	}
-	replies, err := q.runEach(ctx, depthScript, calls)
-	if err != nil {
-		return Depth{}, fmt.Errorf("depth of %s: %w", q.kind, err)
-	}
-	var d Depth
-	for _, reply := range replies {
-		n, err := integers(reply, 5)
-		if err != nil {
-			return Depth{}, fmt.Errorf("depth of %s: %w", q.kind, err)
-		}
-		d.Scheduled += n[0]
-		d.Due += n[1]
-		d.Leased += n[2]
-		d.Dead += n[3]
-		d.OldestDue = max(d.OldestDue, fromMicros(n[4]))
-	}
-	return d, nil
-}

@@ -3,28 +3,26 @@ package ops
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	"example.com/shop/internal/app"
 )
 
 const (
-	checkTimeout = time.Minute            // enough for millions of pending rows
-	checkWait    = 200 * time.Millisecond // for which a request waits for a check before it answers with the last result
-	checkRest    = 3                      // the pause after a check, as a multiple of the time that it took
+	checkTimeout = time.Minute // enough for millions of pending rows
+	checkRest    = 3           // the pause after a check, as a multiple of the time that it took
 )
 
-// checker checks the invariants when a request asks for the result, one check at a time, and keeps the result of the
-// last check. A check may take longer than a request.
+// checker checks the invariants when a request asks for the result, one check at a time. A check may take longer than a
+// request, so no request waits for it: the next one gets its result.
 type checker struct {
 	check func(ctx context.Context, full bool) ([]app.Violation, error)
 	log   *slog.Logger
 
-	running singleflight.Group
-	next    time.Time // no check starts before this time; only the check that is under way uses it
+	running sync.Mutex // locked while a check is under way
+	next    time.Time  // no check starts before this time; guarded by running
 
 	last atomic.Pointer[checked]
 }
@@ -35,18 +33,11 @@ type checked struct {
 	at         *time.Time // when the check began, by this machine's clock; nil: none has succeeded
 }
 
-// result starts a check, unless one is under way or has just ended, waits for it for at most checkWait, and returns
-// the result of the last check that has succeeded.
+// result starts a check, unless one is under way or has just ended, and returns the result of the last check that has
+// succeeded.
 func (c *checker) result(ctx context.Context) checked {
-	ended := c.running.DoChan("", func() (any, error) {
-		c.run(context.WithoutCancel(ctx))
-		return nil, nil
-	})
-	waiting, cancel := context.WithTimeout(ctx, checkWait)
-	defer cancel()
-	select {
-	case <-ended:
-	case <-waiting.Done():
+	if c.running.TryLock() {
+		go c.run(context.WithoutCancel(ctx))
 	}
 	if last := c.last.Load(); last != nil {
 		return *last
@@ -54,8 +45,9 @@ func (c *checker) result(ctx context.Context) checked {
 	return checked{violations: []app.Violation{}}
 }
 
-// run checks the invariants, unless a check has just ended.
+// run checks the invariants, unless a check has just ended, and unlocks running.
 func (c *checker) run(ctx context.Context) {
+	defer c.running.Unlock()
 	if time.Now().Before(c.next) {
 		return
 	}

@@ -51,10 +51,10 @@ func (o Options) Check(tokenKey string) error {
 	return app.JoinErrors(errs...)
 }
 
-// Add adds the operators' API to a process, which [Options.Guard] guards. find may be nil: then no route says where a
-// row is.
-func Add(p *app.Process, find Find) {
-	a := &api{process: p, invariants: &checker{check: p.Violations, log: p.Log}}
+// Add adds the operators' API to a process, which [Options.Guard] guards. kind is the kind of task whose schedule the
+// API shows. find may be nil: then no route says where a row is.
+func Add(p *app.Process, kind *app.Kind, find Find) {
+	a := &api{process: p, kind: kind, invariants: &checker{check: p.Violations, log: p.Log}}
 	p.Add(app.Part{Contract: [][]byte{contract}, Routes: a.routes})
 	if find != nil {
 		p.Add(app.Part{Contract: [][]byte{whereContract}, Routes: func(_, ops gin.IRouter) {
@@ -66,6 +66,7 @@ func Add(p *app.Process, find Find) {
 // routes adds the paths of openapi.yaml.
 func (a *api) routes(_, ops gin.IRouter) {
 	ops.Match(rest.ReadMethods, "/stats", rest.Parameters(), rest.Handle(a.stats))
+	ops.Match(rest.ReadMethods, "/schedule", rest.Parameters(), rest.Handle(a.schedule))
 	ops.Match(rest.ReadMethods, "/dead-letters", rest.Parameters(), rest.Handle(a.deadLetters))
 	bare := ops.Group("", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
 	bare.POST("/reconcile", rest.Handle(a.sweep))
@@ -93,6 +94,7 @@ func (o Options) Guard() gin.HandlerFunc {
 // api holds the handlers.
 type api struct {
 	process    *app.Process
+	kind       *app.Kind
 	invariants *checker
 }
 
@@ -124,6 +126,16 @@ func (a *api) stats(c *gin.Context) error {
 	maps.Copy(s, figures)
 	invariants := a.invariants.result(ctx)
 	s["violations"], s["invariants_checked_at"] = invariants.violations, invariants.at
+	c.JSON(http.StatusOK, s)
+	return nil
+}
+
+// schedule answers with the rows and the tasks by due time.
+func (a *api) schedule(c *gin.Context) error {
+	s, err := a.kind.Schedule(c.Request.Context(), redisTimeout)
+	if err != nil {
+		return err
+	}
 	c.JSON(http.StatusOK, s)
 	return nil
 }

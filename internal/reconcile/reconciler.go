@@ -78,6 +78,9 @@ func New(
 // queue the sweeps use no grace: it is there for a busy machine.
 func (r *Reconciler) Bound() time.Duration { return r.interval + grace }
 
+// Lookahead returns the time within which a row must be due so that the sweeps compare it with the queue.
+func (r *Reconciler) Lookahead() time.Duration { return r.cfg.Lookahead }
+
 // DescribeBound returns the bound and its parts, for operators.
 func (r *Reconciler) DescribeBound() string {
 	if _, every := r.schedule.(cron.ConstantDelaySchedule); every {

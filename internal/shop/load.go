@@ -1,7 +1,6 @@
 package shop
 
 import (
-	"context"
 	_ "embed"
 	"fmt"
 	"net/http"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
-	"github.com/sethvargo/go-retry"
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/keyset"
@@ -40,18 +38,10 @@ func (s *Shop) placeOrders(c *gin.Context) error {
 	clients.SetLimit(loadClients)
 	for range loadOrders {
 		customer := keyset.NewID()
-		placement := order.Placement{
-			IdempotencyKey: customer.String(), // a repeated placement places one order
-			Lines:          []order.Line{{ProductID: product, Quantity: 1}},
-		}
+		placement := order.Placement{Lines: []order.Line{{ProductID: product, Quantity: 1}}}
 		clients.Go(func() error {
-			return retry.Do(ctx, retry.NewConstant(100*time.Millisecond), func(ctx context.Context) error {
-				_, _, err := s.Orders.Place(ctx, customer, placement)
-				if err != nil && rest.AsError(err).Class == rest.Overloaded {
-					return retry.RetryableError(err)
-				}
-				return err
-			})
+			_, _, err := s.Orders.Place(ctx, customer, placement)
+			return err
 		})
 	}
 	if err := clients.Wait(); err != nil {

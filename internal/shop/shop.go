@@ -100,7 +100,7 @@ func (s *Shop) build(ctx context.Context, o *Options, n Neighbour, hooks order.H
 	if s.Orders, err = order.Add(p, cancel, o.Order, s.Customers, hooks); err != nil {
 		return err
 	}
-	ops.Add(p, s.Orders.Where)
+	ops.Add(p, cancel, s.Orders.Where)
 	if err := web.Add(p, n.Pages...); err != nil {
 		return err
 	}
