@@ -93,12 +93,12 @@ func checkLooks(ops, shop *browsertest.Tab) {
 func pauseWorker(t *testing.T, ops *browsertest.Tab) {
 	t.Helper()
 	ops.Click(`[data-fault="worker-pause"]`)
-	ops.WaitFor(".worker", "paused")
+	ops.WaitFor("#worker-state", "paused")
 	if !browsertest.Eval[bool](ops, `document.activeElement.dataset.fault === "worker-pause"`) {
 		t.Error("the pressed button has lost the focus")
 	}
 	ops.Click(`[data-fault="worker-resume"]`)
-	ops.Until("the worker is not paused any more", func() bool { return !strings.Contains(ops.Text(".worker"), "paused") })
+	ops.Until("the worker is not paused any more", func() bool { return !strings.Contains(ops.Text("#worker-state"), "paused") })
 	ops.Expect("409") // the reconciler may be sweeping
 	ops.Until("a sweep", func() bool {
 		ops.Click("#sweep-now")
@@ -111,7 +111,7 @@ func pauseWorker(t *testing.T, ops *browsertest.Tab) {
 func stopRedis(t *testing.T, ops, shop *browsertest.Tab) {
 	t.Helper()
 	ops.Click(`[data-fault="redis-stop"]`)
-	ops.WaitFor("#redis-node", "down")
+	ops.WaitFor("#schedule-text", "Redis does not answer")
 	shop.Front()
 	shop.WaitFor(shoptest.Connection, "No live updates: refreshed every 3 s")
 	orders := shop.Count(shoptest.AnOrder)
@@ -123,7 +123,7 @@ func stopRedis(t *testing.T, ops, shop *browsertest.Tab) {
 	shop.WaitFor(shoptest.AnOrder, "Cancelled: not paid in time") // by the reconciler, and without a notification
 	ops.Front()
 	ops.Click(`[data-fault="redis-start"]`)
-	ops.Until("Redis is up", func() bool { return !strings.Contains(ops.Text("#redis-node"), "down") })
+	ops.Until("Redis is up", func() bool { return !strings.Contains(ops.Text("#schedule-text"), "Redis does not answer") })
 	shop.Front()
 	shop.WaitFor(shoptest.Connection, "Live")
 }

@@ -94,6 +94,36 @@ func TestPageOverdue(t *testing.T) {
 	page.WaitFor(shoptest.AnOrder, "Cancelled: not paid in time")
 }
 
+// TestPageSchedule looks at the picture of time while an order waits, after Redis has lost its task, after a sweep has
+// added it, and after the deadline, while no worker runs.
+func TestPageSchedule(t *testing.T) {
+	shoptest.PageTest(t)
+	s := orders.NewSite(t, testenv.Redis(t), envTimeout+"=200s", faulttest.EnvPrefix+"RECONCILE_LOOKAHEAD=4m")
+	p := s.Serve(t, "--roles=api,relay")
+	p.SignUp().Create()
+	ops := shoptest.OpsTab(t, p)
+	ops.WaitFor("#schedule-text", "Due in the next")
+	ops.WaitFor("#schedule-text", "1 order, the first of them in some")
+	ops.WaitFor("#schedule-text", "Redis has all of their tasks.")
+	rdb, err := delay.Connect(s.Redis)
+	testenv.Must(t, err)
+	defer rdb.Close()
+	testenv.Must(t, rdb.FlushDB(t.Context()).Err())
+	ops.WaitFor("#schedule-text", "Redis misses 1 task")
+	if ops.Count("#schedule .missing") != 1 || ops.Count("#schedule .orders") != 1 || ops.Count("#schedule .tasks") != 0 {
+		t.Error("the picture does not show one order and one missing task")
+	}
+	ops.CheckLook("ops-missing")
+	reconciler := s.Serve(t, "--roles=reconciler")
+	ops.WaitFor("#schedule-text", "Redis has all of their tasks.")
+	reconciler.Interrupt()
+	testenv.Exec(t, faulttest.OpenDatabase(t, s.Database), `UPDATE orders SET created_at = now() - interval '1 h', expires_at = now()`)
+	ops.WaitFor("#schedule-text", "Orders are overdue")
+	ops.CheckLook("ops-overdue")
+	s.Serve(t, "--roles=reconciler")
+	ops.WaitFor("#schedule-text", "Cancelled in the last hour: 1 order")
+}
+
 // TestPageMovesDeadline has an operator move the deadline of an order, later and then earlier. The customer's page must
 // show the new deadline and the operator's reason without a reload. The deadline of an order that is paid meanwhile is not
 // moved, and the operators' page must say why.

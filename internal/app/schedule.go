@@ -17,8 +17,10 @@ var scheduleSQL string
 const (
 	scheduleBuckets = 60
 	scheduleBegun   = 20  // buckets that have begun; the other 40 are a look-ahead
-	scheduleRows    = 300 // rows that are counted of a bucket, so that the answer takes milliseconds whatever is pending
-	scheduleFactor  = 20  // the most by which the number of a bucket's rows is estimated to be larger
+	scheduleRows    = 300 // rows of a bucket that are counted
+	// The buckets with more rows share these, so that an answer takes milliseconds whatever is pending.
+	scheduleMoreRows = 20_000
+	scheduleFactor   = 20 // the most by which an estimate is larger than the number of rows that are counted
 )
 
 // Schedule has the pending rows of a kind by due time, and the tasks in Redis that time them out by theirs, in 60
@@ -34,7 +36,7 @@ type Schedule struct {
 
 // Spread is a number of rows or tasks by due time.
 type Spread struct {
-	Before    int64   `json:"before"`    // due before the first bucket; of the rows at most 300 are counted
+	Before    int64   `json:"before"`    // due before the first bucket; of the rows some hundreds are counted
 	Counts    []int64 `json:"counts"`    // of each bucket
 	Estimated bool    `json:"estimated"` // some of the counts are estimates
 }
@@ -47,37 +49,51 @@ func scheduleOf(rows reconcile.Rows) string {
 // Schedule reads the schedule of the kind. It waits for Redis for at most the time limit.
 func (k *Kind) Schedule(ctx context.Context, limit time.Duration) (*Schedule, error) {
 	width := k.Reconciler.Lookahead() / (scheduleBuckets - scheduleBegun)
-	var lanes []struct {
-		At                         time.Time
-		FromUs, Counted, CoveredUs int64
-	}
 	asked := time.Now()
-	_, err := postgres.Scan(ctx, k.process.DB, &lanes, k.schedule,
-		width.Microseconds(), scheduleBegun, scheduleBuckets, scheduleRows)
+	s, full, err := k.countRows(ctx, width, scheduleRows)
+	if more := scheduleMoreRows / max(full, 1); err == nil && full > 0 && more > scheduleRows {
+		asked = time.Now()
+		s, _, err = k.countRows(ctx, width, more)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the schedule of %s: %w", k.Name, err)
-	}
-	from := time.Duration(lanes[0].FromUs) * time.Microsecond
-	s := &Schedule{At: lanes[0].At.UTC(), From: from.Seconds(), Width: width.Seconds()}
-	s.Rows.Before = lanes[0].Counted
-	for _, lane := range lanes[1:] {
-		count := lane.Counted
-		if count == scheduleRows { // there may be more: take their due times for even
-			covered := max(lane.CoveredUs, width.Microseconds()/scheduleFactor)
-			count = count * width.Microseconds() / covered
-			s.Rows.Estimated = true
-		}
-		s.Rows.Counts = append(s.Rows.Counts, count)
 	}
 	if k.Queue == nil {
 		return s, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	from -= time.Since(asked)
+	from := time.Duration(s.From*float64(time.Second)) - time.Since(asked)
 	before, counts, estimated, err := k.Queue.Spread(limited, from, width, scheduleBuckets)
 	if err == nil { // otherwise Redis does not answer, which the caller sees
 		s.Tasks = &Spread{before, counts, estimated}
 	}
 	return s, nil
+}
+
+// countRows returns a schedule without tasks, and the number of its buckets that have most rows or more. The due times
+// of such a bucket are taken for even.
+func (k *Kind) countRows(ctx context.Context, width time.Duration, most int) (s *Schedule, full int, err error) {
+	var lanes []struct {
+		At                         time.Time
+		FromUs, Counted, CoveredUs int64
+	}
+	_, err = postgres.Scan(ctx, k.process.DB, &lanes, k.schedule,
+		width.Microseconds(), scheduleBegun, scheduleBuckets, most)
+	if err != nil {
+		return nil, 0, err
+	}
+	s = &Schedule{At: lanes[0].At.UTC(), From: float64(lanes[0].FromUs) / 1e6, Width: width.Seconds()}
+	s.Rows.Before = lanes[0].Counted
+	for _, lane := range lanes[1:] {
+		count := lane.Counted
+		if count == int64(most) {
+			covered := max(lane.CoveredUs, width.Microseconds()/scheduleFactor)
+			count = count * width.Microseconds() / covered
+			full++
+		}
+		s.Rows.Counts = append(s.Rows.Counts, count)
+	}
+	s.Rows.Estimated = full > 0
+	return s, full, nil
 }

@@ -79,6 +79,30 @@ func BenchmarkLateness(b *testing.B) {
 	}
 }
 
+// BenchmarkSchedule measures an answer of the operators' API about what is due when, with a million pending orders that
+// are due in the next 30 minutes, and the tasks of 100,000 of them.
+func BenchmarkSchedule(b *testing.B) {
+	a := newTestApp(b, testenv.RedisServer(b).URL(), 1)
+	testenv.Exec(b, a.Pool, `INSERT INTO customers VALUES (gen_random_uuid())`)
+	testenv.Exec(b, a.Pool, `INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
+		SELECT gen_random_uuid(), c.id, 100, 'EUR', now() - interval '1 day', now() + random() * interval '30 min'
+		FROM customers c, generate_series(1, 1000000)`)
+	testenv.Exec(b, a.Pool, `VACUUM ANALYZE orders`)
+	scheduleAll(b, a, testenv.QueryAll[string](b, a.Pool, `SELECT id FROM orders LIMIT 100000`), time.Minute)
+	for b.Loop() {
+		var took []time.Duration
+		for range 21 {
+			began := time.Now()
+			_, err := a.Kinds[0].Schedule(b.Context(), time.Second)
+			testenv.Must(b, err)
+			took = append(took, time.Since(began))
+		}
+		slices.Sort(took)
+		b.ReportMetric(took[len(took)/2].Seconds()*1000, "median-ms")
+		b.ReportMetric(took[len(took)-1].Seconds()*1000, "max-ms")
+	}
+}
+
 // BenchmarkIdle counts the commands that Redis processes in a minute, with 100,000 tasks scheduled and none due: those
 // of one worker, and those of a process with all roles and all kinds of task. The commands that scripts run count too.
 func BenchmarkIdle(b *testing.B) {

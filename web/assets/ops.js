@@ -1,8 +1,9 @@
 // The operators' page.
 
 import { request } from './api.js';
-import { drawDepth, drawHistogram } from './charts.js';
+import { drawHistogram } from './charts.js';
 import { addParts, duration, element, Message, moment, number, renderList, setText, sleep } from './dom.js';
+import { Schedule } from './schedule.js';
 
 const byId = (id) => document.getElementById(id);
 const messages = byId('messages');
@@ -52,7 +53,6 @@ function showConnection(state, text) {
 
 let polling = false;
 let refreshedAt = 0;
-let unbroken = false; // no poll has failed since the last sample
 
 const pause = 1000; // between polls, in ms
 let pollNow = () => {}; // ends the wait for the next poll
@@ -64,14 +64,13 @@ async function poll() {
     return;
   }
   polling = true;
-  unbroken = false;
   while (!document.hidden) {
     const began = performance.now();
     try {
-      const [stats] = await Promise.all([ops('GET', '/stats'), ...sections.map((section) => section.load())]);
-      await render(stats);
+      const [stats, schedule] = await Promise.all(
+        [ops('GET', '/stats'), ops('GET', '/schedule'), ...sections.map((section) => section.load())]);
+      await render(stats, schedule);
       refreshedAt = Date.now();
-      unbroken = true;
       byId('dashboard').classList.remove('stale');
       showConnection('live', 'Live');
     } catch (failure) {
@@ -80,7 +79,6 @@ async function poll() {
         askForToken(failure.message);
         break;
       }
-      unbroken = false;
       byId('dashboard').classList.add('stale');
       showConnection('failing', `${refreshedAt ? `As of ${moment(refreshedAt)}` : 'Not connected yet'}: ${failure.message}`);
     }
@@ -118,9 +116,10 @@ function start() {
   }
 }
 
+const schedule = new Schedule(byId('schedule'), byId('schedule-text'));
 let latest = null;
 
-function render(stats) {
+function render(stats, due) {
   latest = stats;
   const signedIn = byId('sign-in').contains(document.activeElement);
   byId('sign-in').hidden = true;
@@ -129,9 +128,9 @@ function render(stats) {
     byId('main').focus({ preventScroll: true });
   }
   renderInvariants(stats.violations, stats.invariants_checked_at);
-  renderPicture(stats);
-  addSample(stats);
-  renderCharts();
+  schedule.update(due, stats);
+  renderFigures(stats);
+  renderLateness(stats.lateness);
   renderSweep(stats.last_sweep);
   sections.forEach((section) => section.render(stats));
   return renderDead(stats.queue?.dead);
@@ -173,7 +172,7 @@ function pendingText(pending) {
   return pending < maxPending ? number(pending) : `${number(pending)} or more`;
 }
 
-function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: sweep }) {
+function renderFigures({ queue, orders, outbox, lateness }) {
   const stat = (name, value, wrong = false) => {
     const node = document.querySelector(`[data-stat="${name}"]`);
     setText(node, value);
@@ -189,31 +188,9 @@ function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: swe
   const countText = (n) => (counted < maxCounted ? number(n) : `${number(n)} of the last ${number(counted)}`);
   stat('by-worker', countText(lateness.worker.count));
   stat('by-reconciler', countText(lateness.reconciler.count));
-  stat('swept', sweep ? moment(sweep.started_at) : '–');
-  setText(byId('redis-state'), { up: '', none: 'not used' }[redis] ?? 'down');
-  byId('redis-node').classList.toggle('broken', redis === 'down');
 }
 
-const span = 2 * 60_000;
-const samples = [];
-
-function addSample({ queue, orders, outbox }) {
-  const inRedis = queue ? queue.scheduled + queue.due + queue.leased : null;
-  samples.push({ at: performance.now(), follows: unbroken, pending: orders.pending, scheduled: inRedis, outbox: outbox.backlog });
-  while (samples[0].at < performance.now() - span) {
-    samples.shift();
-  }
-}
-
-function renderCharts() {
-  const { pending, scheduled, outbox } = samples.at(-1);
-  const tasks = { none: 'The service has no Redis', down: 'Redis is down' }[latest.redis] ?? `Redis holds ${number(scheduled)} tasks`;
-  drawDepth(byId('depth'), samples, ['pending', 'scheduled', 'outbox'], span,
-    `Now: ${pendingText(pending)} orders are pending. ${tasks}. The outbox holds ${number(outbox)} messages.`);
-  renderLateness(latest.lateness);
-}
-
-window.addEventListener('resize', () => latest && renderCharts());
+window.addEventListener('resize', () => latest && renderLateness(latest.lateness));
 
 function renderLateness({ worker, reconciler, histogram }) {
   const rows = histogram.map(({ below_seconds: below, ...counts }, i) => ({

@@ -8,7 +8,6 @@ package browsertest
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -338,8 +337,14 @@ func (p *Tab) Screenshot(name string) {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
-	if err := errors.Join(err, os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644)); err != nil {
-		p.t.Errorf("write a screenshot: %v", err)
+	testenv.Must(p.t, err)
+	p.WriteFile(name+".png", png)
+}
+
+// WriteFile writes a picture to a file of this name, if -screenshots is set.
+func (p *Tab) WriteFile(name string, picture []byte) {
+	if *screenshots != "" {
+		testenv.Must(p.t, os.WriteFile(filepath.Join(*screenshots, name), picture, 0o644))
 	}
 }
 

@@ -30,8 +30,8 @@ func (p *Tab) CheckLook(name string) {
 	}{
 		{name, 1120, 900, "light"},
 		{name + "-dark", 1120, 900, "dark"},
-		{name + "-phone", 390, 844, "light"},
-		{name + "-phone-dark", 390, 844, "dark"},
+		{name + "-phone", 320, 844, "light"},
+		{name + "-phone-dark", 320, 844, "dark"},
 	} {
 		p.Do(chromedp.EmulateViewport(view.width, view.height), prefer(view.scheme))
 		for _, text := range Eval[[]string](p, poorContrast) {
