@@ -13,14 +13,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gin-gonic/gin"
-
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/demo"
 	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/ops"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/rest"
 )
 
 // Demo has the options of `demo`.
@@ -123,9 +120,6 @@ func (c *Demo) Run(
 		return err
 	}
 	demo.Add(s.Process, servers.Redis, n.More)
-	s.Add(app.Part{Contract: [][]byte{loadContract}, Routes: func(_, ops gin.IRouter) {
-		ops.POST("/faults/place-orders", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(s.placeOrders))
-	}})
 	c.printWelcome(program, run.URL, o.Ops.OpsToken, n.Welcome, servers)
 	return s.Run(ctx, ln)
 }

@@ -23,8 +23,8 @@ export class Problem extends Error {
 const unreachable = 'The service does not answer.';
 
 // request sends a request and returns the decoded body of the answer, or null without one. It throws a Problem.
-export async function request(method, path, { body, headers = {}, seconds = 10 } = {}) {
-  const options = { method, headers: { ...headers }, signal: AbortSignal.timeout(seconds * 1000) };
+export async function request(method, path, { body, headers = {}, credentials, seconds = 10 } = {}) {
+  const options = { method, headers: { ...headers }, credentials, signal: AbortSignal.timeout(seconds * 1000) };
   if (body !== undefined) {
     options.headers['Content-Type'] = 'application/json';
     options.body = JSON.stringify(body);

@@ -253,17 +253,21 @@ async function renderDead(count) {
 
 let log = () => {}; // a part may show the log of the operator's actions and of repairs
 
-// post sends the request of a button, and logs doneText after the answer, which may take up to a minute. Until then the
-// button does nothing. doneText is a text, or a function that returns a text for the answer. done, if given, is called
-// with the text. more, if given, has the body and the headers of the request.
-async function post(button, path, doneText, done, more) {
+// post sends the request of a button, as act does. The answer may take up to a minute. more, if given, has the body and
+// the headers of the request.
+const post = (button, path, doneText, done, more) =>
+  act(button, () => ops('POST', path, { ...more, seconds: 70 }), doneText, done);
+
+// act calls the asynchronous function action for a button, and logs doneText after it. Until then the button does nothing.
+// doneText is a text, or a function that returns a text for what action returned. done, if given, is called with the text.
+async function act(button, action, doneText, done) {
   if (busy.has(button)) {
     return;
   }
   busy.add(button);
   actionError.clear();
   try {
-    const answer = await ops('POST', path, { ...more, seconds: 70 });
+    const answer = await action();
     const text = typeof doneText === 'function' ? doneText(answer) : doneText;
     log(text);
     done?.(text);
@@ -287,6 +291,7 @@ const page = {
   get: (path) => ops('GET', path),
   optional,
   post,
+  act,
 
   // logBy sets the function that shows a text in the log.
   logBy(show) {

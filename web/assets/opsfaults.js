@@ -1,5 +1,6 @@
 // The drawer of faults at the bottom of the operators' page, with the log. Only the demo has faults.
 
+import { request } from './api.js';
 import { addStylesheet, element, moment, setText } from './dom.js';
 
 const byId = (id) => document.getElementById(id);
@@ -36,7 +37,9 @@ export function add(page) {
   byId('dashboard').after(section);
   section.addEventListener('click', (event) => {
     const fault = event.target.dataset.fault;
-    if (fault && event.target.getAttribute('aria-disabled') !== 'true') {
+    if (fault === 'place-orders') {
+      page.act(event.target, placeOrders, texts[fault]);
+    } else if (fault && event.target.getAttribute('aria-disabled') !== 'true') {
       page.post(event.target, `/faults/${fault}`, texts[fault]);
     }
   });
@@ -74,6 +77,24 @@ export function add(page) {
       others.forEach((render) => render(faults));
     },
   });
+}
+
+// placeOrders places 1,000 orders, each as a customer of its own, because the service limits the unpaid orders of a
+// customer. It sends and keeps no cookies, so that the customer of this browser stays who they are.
+async function placeOrders() {
+  const products = (await request('GET', '/api/products')).items;
+  const most = products.reduce((a, b) => (b.available > a.available ? b : a));
+  let left = 1000;
+  const client = async () => {
+    while (left-- > 0) {
+      const { token } = await request('POST', '/api/customers', { credentials: 'omit' });
+      await request('POST', '/api/orders', {
+        credentials: 'omit', headers: { Authorization: `Bearer ${token}` },
+        body: { items: [{ product_id: most.id, quantity: 1 }] },
+      });
+    }
+  };
+  await Promise.all(Array.from({ length: 6 }, client));
 }
 
 function renderButtons(faults) {
