@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -117,6 +120,22 @@ func TestDemoElsewhere(t *testing.T) {
 	t.Run("without redis-server, by go run", testDemoOfGoRun)
 	t.Run("in containers", testDemoInContainers)
 	t.Run("without any servers", testDemoWithoutServers)
+	t.Run("at an address that is in use", testDemoAtAnAddressInUse)
+	t.Run("its terminal is closed", func(t *testing.T) {
+		testDemoStops(t, "Ctrl-C stops it", func(p *os.Process, _ *os.File, _ string) { testenv.Must(t, p.Signal(syscall.SIGHUP)) })
+	})
+	t.Run("nobody reads its output", func(t *testing.T) {
+		testDemoStops(t, "the hub listens to Redis", func(_ *os.Process, output *os.File, printed string) {
+			output.Close()
+			url := regexp.MustCompile(`shop +(http://\S+)`).FindStringSubmatch(printed)[1]
+			answer, err := http.Get(url + "/api/products") // its log line is the next output
+			testenv.Must(t, err)
+			answer.Body.Close()
+		})
+	})
+	t.Run("interrupted while it starts", func(t *testing.T) {
+		testDemoStops(t, "starting", func(p *os.Process, _ *os.File, _ string) { testenv.Must(t, p.Signal(os.Interrupt)) })
+	})
 }
 
 // testDemoKilled runs the demo as a user without privileges, in a directory that the user cannot write to, and ends it
@@ -260,4 +279,68 @@ func nameOf(pid int) string {
 func alive(pid int) bool {
 	fields := faulttest.StatOf(pid)
 	return fields != nil && fields[0] != "Z"
+}
+
+// testDemoAtAnAddressInUse names an address at which the test listens. The demo must say so before it starts servers.
+func testDemoAtAnAddressInUse(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	testenv.Must(t, err)
+	defer ln.Close()
+	out, err := orders.Command(t, nil, "demo", "--http-addr", ln.Addr().String()).CombinedOutput()
+	if err == nil || strings.Contains(string(out), "starting") {
+		t.Errorf("the demo ended with %v and printed %q, want an error before it starts servers", err, out)
+	}
+	faulttest.Contains(t, string(out), "SHOP_HTTP_ADDR (--http-addr)", ln.Addr().String(), "already in use")
+}
+
+// testDemoStops stops a demo when it has printed a text. It must leave no files, and must not print the error of a
+// context.
+func testDemoStops(t *testing.T, after string, stop func(p *os.Process, output *os.File, printed string)) {
+	dir := t.TempDir()
+	cmd := orders.Command(t, []string{"TMPDIR=" + dir}, "demo", "--http-addr", "127.0.0.1:0")
+	output, written, err := os.Pipe()
+	testenv.Must(t, err)
+	defer output.Close()
+	cmd.Stdout, cmd.Stderr = written, written
+	testenv.Must(t, cmd.Start())
+	testenv.Must(t, written.Close())
+	lines := bufio.NewScanner(output)
+	var printed strings.Builder
+	for !strings.Contains(printed.String(), after) && lines.Scan() {
+		fmt.Fprintln(&printed, lines.Text())
+	}
+	stop(cmd.Process, output, printed.String())
+	for lines.Scan() {
+		fmt.Fprintln(&printed, lines.Text())
+	}
+	_ = cmd.Wait() // a demo that was interrupted while it started has the exit code 1
+	left, err := os.ReadDir(dir)
+	testenv.Must(t, err)
+	if len(left) > 0 || strings.Contains(printed.String(), "context canceled") {
+		t.Errorf("the demo left %v and printed:\n%s", left, &printed)
+	}
+}
+
+// TestFirstCommands runs what a newcomer may try first.
+func TestFirstCommands(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args string
+		code int
+		want string
+	}{
+		"help":                     {"help", 0, "Run the service"},
+		"help for a command":       {"help demo", 0, "Usage: shop demo"},
+		"the version":              {"--version", 0, "shop "},
+		"no command":               {"", 2, "missing a command"},
+		"a port that cannot exist": {"demo --http-addr=127.0.0.1:99999", 2, "invalid port"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := orders.Command(t, nil, strings.Fields(test.args)...)
+			out, _ := cmd.CombinedOutput()
+			if code := cmd.ProcessState.ExitCode(); code != test.code || !strings.Contains(string(out), test.want) {
+				t.Errorf("shop %s exits with %d and prints %q, want %d and %q", test.args, code, out, test.code, test.want)
+			}
+		})
+	}
 }

@@ -69,6 +69,7 @@ func routes(extensions []Extension) (add func(gin.IRouter), err error) {
 	return func(root gin.IRouter) {
 		root.Match(rest.ReadMethods, "/", shop)
 		root.Match(rest.ReadMethods, "/ops", ops)
+		root.Match(rest.ReadMethods, "/ops/", func(c *gin.Context) { c.Redirect(http.StatusPermanentRedirect, "/ops") })
 		root.Match(rest.ReadMethods, "/assets/*file", func(c *gin.Context) {
 			name := "assets" + c.Param("file")
 			if files[name] == nil {

@@ -13,6 +13,8 @@ import (
 	"testing/fstest"
 
 	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/rest"
 )
 
 // pages are the files of this folder.
@@ -196,4 +198,35 @@ func read(t *testing.T, files fs.FS, name string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// TestMistypedAddresses asks for pages at addresses that do not exist, as a browser does and as a program does.
+func TestMistypedAddresses(t *testing.T) {
+	r := gin.New()
+	r.RedirectTrailingSlash = false
+	r.NoRoute(rest.NoRoute)
+	add, err := routes(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(r)
+	for _, test := range []struct {
+		path, accept string
+		status       int
+		header, want string
+	}{
+		{"/ops/", "text/html,*/*;q=0.8", http.StatusPermanentRedirect, "Location", "/ops"},
+		{"/opps", "text/html,*/*;q=0.8", http.StatusNotFound, "Content-Type", "text/html; charset=utf-8"},
+		{"/opps", "*/*", http.StatusNotFound, "Content-Type", "application/problem+json"},
+		{"/opps", "", http.StatusNotFound, "Content-Type", "application/problem+json"},
+	} {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, test.path, http.NoBody)
+		request.Header.Set("Accept", test.accept)
+		answer := httptest.NewRecorder()
+		r.ServeHTTP(answer, request)
+		if got := answer.Header().Get(test.header); answer.Code != test.status || got != test.want {
+			t.Errorf("%s with Accept %q is answered with %d and %s %q, want %d and %q",
+				test.path, test.accept, answer.Code, test.header, got, test.status, test.want)
+		}
+	}
 }

@@ -62,7 +62,11 @@ func CheckHostPort(flag, address string) error {
 	if address == "" {
 		return nil
 	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
 		return fmt.Errorf("%s is not of the form host:port: %w", OptionName(flag), err)
 	}
 	return nil

@@ -27,7 +27,11 @@ type Program struct {
 // commands, as package kong describes it. The method Run of a command may have a context, a Program and the types of
 // bound as parameters. The context ends when the user or the system stops the program.
 func Main(program Program, commands any, bound ...any) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends the process at once
 	program.Out, program.Err = os.Stdout, os.Stderr
 	os.Exit(ExitCode(Run(ctx, program, commands, os.Args[1:], bound...), program))
@@ -39,8 +43,13 @@ func Run(ctx context.Context, program Program, commands any, args []string, boun
 	if err != nil {
 		return err
 	}
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		return Usage(fmt.Errorf("missing a command: %s --help lists them", program.Name))
+	case args[0] == "help":
+		args = append(args[1:], "--help")
+	case args[0] == "--version":
+		args = []string{"version"}
 	}
 	command, err := Parse(parser, args)
 	if err != nil {
@@ -48,18 +57,33 @@ func Run(ctx context.Context, program Program, commands any, args []string, boun
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(append(bound, program)...)
-	return command.Run()
+	if err = command.Run(); errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return errors.New("stopped before it was done")
+	}
+	return err
 }
 
-// NewParser returns the parser of a program's command line and environment.
+// NewParser returns the parser of a program's command line and environment. Its help lists first the options that have
+// no defaults.
 func NewParser(program Program, commands any) (*kong.Kong, error) {
-	return kong.New(commands,
+	parser, err := kong.New(commands,
 		kong.Name(program.Name),
 		kong.Description(program.Description),
 		kong.Writers(program.Out, program.Err),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.DefaultEnvars(EnvPrefix),
 	)
+	if err != nil {
+		return nil, err
+	}
+	for _, command := range parser.Model.Leaves(false) {
+		for _, flag := range command.Flags {
+			if flag.HasDefault {
+				flag.Group = &kong.Group{Key: "defaults", Title: "Options with defaults:"}
+			}
+		}
+	}
+	return parser, nil
 }
 
 // Parse reads the command line, the environment, and the files of secrets that they name.

@@ -154,8 +154,17 @@ func (e *Error) problem(path, requestID string) Problem {
 	}
 }
 
-// NoRoute answers requests for paths that do not exist.
+// noPage is what a person sees who has mistyped an address.
+const noPage = `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">
+<title>Not found</title><p>There is nothing at this address. <a href="/">Go to the start</a>.</p></html>
+`
+
+// NoRoute answers requests for paths that do not exist: to a browser that looks for a page with a page.
 func NoRoute(c *gin.Context) {
+	if c.NegotiateFormat(gin.MIMEJSON, gin.MIMEHTML) == gin.MIMEHTML {
+		c.Data(http.StatusNotFound, "text/html; charset=utf-8", []byte(noPage))
+		return
+	}
 	Fail(c, NotFound.Errorf("There is nothing at %s.", clip.Text(c.Request.URL.Path, 256)))
 }
 

@@ -1,6 +1,7 @@
 package shop
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -22,7 +24,7 @@ import (
 
 // Demo has the options of `demo`.
 type Demo struct {
-	HTTPAddr       string        `name:"http-addr" default:"127.0.0.1:8080" help:"The address to listen on. If the default is taken, the demo listens on a free port."`
+	HTTPAddr       string        `name:"http-addr" placeholder:"HOST:PORT" help:"The address to listen on. Without one the demo listens on 127.0.0.1:8080, or on a free port if another process does."`
 	OrderTimeout   time.Duration `name:"order-timeout" default:"30s" help:"The time that a customer has to pay an order."`
 	OrderExtension time.Duration `name:"order-extension" default:"30s" help:"The time by which a customer can extend the deadline of an order, up to ten times. 0s: not at all."`
 	order.Bounds
@@ -56,7 +58,7 @@ const (
 func (c *Demo) options() *Serve {
 	return &Serve{
 		Serve: app.Serve{
-			HTTPAddr: c.HTTPAddr,
+			HTTPAddr: cmp.Or(c.HTTPAddr, demoAddr),
 			Roles:    []string{app.API, app.Relay, app.Reconciler}, // package demo runs the worker
 			Tool: app.Tool{
 				Database:  app.Database{DatabaseURL: "postgres://private", DatabaseConns: 20},
@@ -84,7 +86,14 @@ func (c *Demo) Run(
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	go stopWithGoRun(ctx, stop)
+	signal.Ignore(syscall.SIGPIPE) // so that a write to a pipe without a reader fails, and does not kill the demo
+	program.Out, program.Err = output{program.Out, stop}, output{program.Err, stop}
 
+	ln, err := c.listen(program)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
 	fmt.Fprintln(program.Err, "starting a private PostgreSQL and Redis …")
 	servers, err := devstack.StartServers(ctx, program.Err)
 	if err != nil {
@@ -93,11 +102,6 @@ func (c *Demo) Run(
 	defer servers.Stop()
 	o.DatabaseURL, o.RedisURL = servers.Postgres.URL(), servers.Redis.URL()
 	log := app.NewLogger(program.Err, c.LogLevel, true)
-	ln, err := listenDemo(c.HTTPAddr)
-	if err != nil {
-		return err
-	}
-	defer ln.Close()
 	run := DemoRun{DatabaseURL: o.DatabaseURL, URL: "http://" + ln.Addr().String(), Log: log}
 	var n DemoNeighbour
 	if open != nil {
@@ -147,13 +151,36 @@ shop is running. Ctrl-C stops it and deletes its data.
 		c.OrderTimeout)
 }
 
-// listenDemo listens on addr. If addr is the default and is taken, listenDemo listens on a free port.
-func listenDemo(addr string) (net.Listener, error) {
-	ln, err := app.Listen(addr)
-	if errors.Is(err, syscall.EADDRINUSE) && addr == "127.0.0.1:8080" {
-		return net.Listen("tcp", "127.0.0.1:0")
+// demoAddr is the address of the demo, unless the user names another one.
+const demoAddr = "127.0.0.1:8080"
+
+// listen listens on the address that the user has named, or on demoAddr, or on a free port if demoAddr is in use.
+func (c *Demo) listen(program app.Program) (net.Listener, error) {
+	if c.HTTPAddr != "" {
+		return app.Listen(c.HTTPAddr)
+	}
+	ln, err := app.Listen(demoAddr)
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return ln, err
+	}
+	if ln, err = net.Listen("tcp", "127.0.0.1:0"); err == nil {
+		fmt.Fprintf(program.Err, "another process listens on %s: the demo listens on %s\n", demoAddr, ln.Addr())
 	}
 	return ln, err
+}
+
+// output stops the demo when nobody reads what it prints any more, as with demo | head.
+type output struct {
+	io.Writer
+	stop func()
+}
+
+func (o output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		o.stop()
+	}
+	return n, err
 }
 
 // stopWithGoRun stops the demo when its parent is `go run` and is killed: a killed parent cannot signal its child. A
