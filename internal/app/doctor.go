@@ -46,7 +46,6 @@ func (o *Doctor) Run(ctx context.Context, program Program, open Opener) error {
 	return nil
 }
 
-// connectRedis checks Redis without a process.
 func connectRedis(ctx context.Context, url string) error {
 	rdb, err := delay.Connect(url)
 	if err != nil {
@@ -56,7 +55,6 @@ func connectRedis(ctx context.Context, url string) error {
 	return pingRedis(ctx, rdb)
 }
 
-// doctor prints the results of checks.
 type doctor struct {
 	out    io.Writer
 	failed bool // a check has failed

@@ -23,7 +23,6 @@ type Check struct {
 // withstands.
 type Warning string
 
-// Error returns the text.
 func (w Warning) Error() string { return string(w) }
 
 // ErrUnchecked means that something cannot be checked.

@@ -15,7 +15,12 @@ var (
 // BacklogOf returns the statement of a figure of [Part.Figures]: how many rows of a table are pending, and how long the
 // earliest is overdue. Its arguments are Table and Due of [reconcile.Rows].
 func BacklogOf(table, due string) string {
-	return strings.NewReplacer("{table}", table, "{due}", due).Replace(backlogSQL)
+	return fillIn(backlogSQL, table, due)
+}
+
+// fillIn puts the names of a table and of its column of due times into a statement.
+func fillIn(statement, table, due string) string {
+	return strings.NewReplacer("{table}", table, "{due}", due).Replace(statement)
 }
 
 // LatenessOf returns the statement of a figure of [Part.Figures]: how late rows were timed out. The argument timeouts

@@ -57,7 +57,7 @@ func (k *Kind) Handle(rows reconcile.Rows, worker delay.WorkerConfig) (err error
 	if p.cfg.Tracer != nil {
 		begin = p.cfg.Tracer.StartTasks
 	}
-	k.schedule = scheduleOf(rows)
+	k.schedule = fillIn(scheduleSQL, rows.Table, rows.Due)
 	k.table = reconcile.NewTable(p.DB, k.Name, rows, begin, p.Log)
 	if k.Queue != nil {
 		k.Worker = p.Work(k.Queue, k.table.Handle, worker)
@@ -94,7 +94,6 @@ func (all Kinds) WithQueues() Kinds {
 	return all
 }
 
-// runReconcilers runs the reconcilers of all kinds until ctx ends.
 func (all Kinds) runReconcilers(ctx context.Context) error {
 	reconcilers := make([]*reconcile.Reconciler, len(all))
 	for i, k := range all {

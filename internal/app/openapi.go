@@ -24,7 +24,6 @@ func MergeContracts(pieces ...[]byte) ([]byte, error) {
 	return yaml.Marshal(merged)
 }
 
-// mergeMaps adds the entries of the map from to the map into, which is at path in the document.
 func mergeMaps(into, from map[string]any, path string) error {
 	for key, value := range from {
 		at := path + "/" + key

@@ -22,7 +22,6 @@ func OptionName(flag string) string {
 // UsageError is an error in an option: the user must change the command line or the environment.
 type UsageError struct{ error }
 
-// Unwrap returns the cause.
 func (e UsageError) Unwrap() error { return e.error }
 
 // Usage returns err as a [UsageError].

@@ -4,11 +4,9 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"strings"
 	"time"
 
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
 )
 
 //go:embed schedule.sql
@@ -39,11 +37,6 @@ type Spread struct {
 	Before    int64   `json:"before"`    // due before the first bucket; of the rows some hundreds are counted
 	Counts    []int64 `json:"counts"`    // of each bucket
 	Estimated bool    `json:"estimated"` // some of the counts are estimates
-}
-
-// scheduleOf returns the statement that counts the pending rows of a table by due time.
-func scheduleOf(rows reconcile.Rows) string {
-	return strings.NewReplacer("{table}", rows.Table, "{due}", rows.Due).Replace(scheduleSQL)
 }
 
 // Schedule reads the schedule of the kind. It waits for Redis for at most the time limit.

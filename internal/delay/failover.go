@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// FollowsSentinels reports whether Sentinels name the master to a client of [Connect]. When they name another master,
+// followsSentinels reports whether Sentinels name the master to a client of [Connect]. When they name another master,
 // the client closes the connections of its pools, but a subscription stays at a former master that hangs. So who
 // listens to Redis must subscribe anew after a silence.
-func FollowsSentinels(rdb redis.UniversalClient) bool {
+func followsSentinels(rdb redis.UniversalClient) bool {
 	client, ok := rdb.(*redis.Client)
 	return ok && client.Options().Addr == "FailoverClient" // the name that the client has instead of an address
 }

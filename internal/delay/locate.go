@@ -20,7 +20,6 @@ const (
 	Dead                   // the task is a dead letter
 )
 
-// String returns the name of the state.
 func (s State) String() string { return [...]string{"absent", "scheduled", "leased", "dead"}[s] }
 
 // Location is the state of a task in the queue.

@@ -36,7 +36,6 @@ func newWorkerMetrics(reg prometheus.Registerer, kind string) workerMetrics {
 	}
 }
 
-// newPublished returns the counter of a publisher.
 func newPublished(reg prometheus.Registerer, kind string) *prometheus.CounterVec {
 	published := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "delay_published_total", ConstLabels: kindLabel(kind),

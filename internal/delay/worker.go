@@ -176,10 +176,9 @@ func (w *Worker) listenUntilSilent(ctx context.Context) {
 	// The client's health check is off. It sends PING, but does not wait for the answer. TCP keep-alive detects a dead
 	// connection without a command.
 	messages := sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(0))
-	followsSentinels := FollowsSentinels(w.queue.rdb)
 	for {
 		var silence <-chan time.Time
-		if followsSentinels {
+		if followsSentinels(w.queue.rdb) {
 			silence = time.After(w.maxIdle)
 		}
 		select {

@@ -62,7 +62,6 @@ func Add(p *app.Process, redis devstack.Server, more More) {
 	})
 }
 
-// routes adds the paths of openapi.yaml to the operators' API.
 func (f *Faults) routes(_, ops gin.IRouter) {
 	ops.Match(rest.ReadMethods, "/faults", rest.Parameters(), f.answerState)
 	ops.POST("/faults/:fault", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(f.inject))
@@ -78,7 +77,6 @@ func (f *Faults) answerState(c *gin.Context) {
 	c.JSON(http.StatusOK, all)
 }
 
-// inject is the handler of POST /ops/api/faults/{fault}.
 func (f *Faults) inject(c *gin.Context) error {
 	fault, ok := f.known[c.Param("fault")]
 	if !ok {

@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
 
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
 )
 
@@ -98,14 +97,10 @@ func (h *hub) listen(ctx context.Context) error {
 	defer sub.Close()
 	unregister := context.AfterFunc(ctx, func() { sub.Close() }) // ends a blocked read, because it ignores ctx
 	defer unregister()
-	pinged, followsSentinels := false, delay.FollowsSentinels(h.rdb)
+	pinged := true // until Redis confirms the subscription
 	for {
 		received, err := sub.ReceiveTimeout(ctx, quietTimeout)
-		live, subscribers := h.state()
-		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && !pinged && live {
-			if subscribers == 0 && !followsSentinels {
-				continue // the state of the connection matters only to subscribers
-			}
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && !pinged {
 			pinged = true
 			if err := sub.Ping(ctx); err != nil {
 				return fmt.Errorf("ping Redis: %w", err)
@@ -125,13 +120,6 @@ func (h *hub) listen(ctx context.Context) error {
 			h.receive(m.Payload)
 		}
 	}
-}
-
-// state reports whether the hub is connected to Redis, and how many subscribers it has.
-func (h *hub) state() (live bool, subscribers int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.live, h.count
 }
 
 // setLive records whether the hub is connected to Redis, and reports whether that has changed. It tells each change to
@@ -218,7 +206,6 @@ func (h *hub) subscribe(topic string) (*subscriber, error) {
 	return s, nil
 }
 
-// unsubscribe ends a subscription. It may be called again.
 func (h *hub) unsubscribe(s *subscriber) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -240,7 +227,6 @@ func (h *hub) remove(s *subscriber) {
 	h.open.Dec()
 }
 
-// removeAll ends every subscription, and rejects later ones.
 func (h *hub) removeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

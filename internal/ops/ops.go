@@ -63,7 +63,6 @@ func Add(p *app.Process, kind *app.Kind, find Find) {
 	}
 }
 
-// routes adds the paths of openapi.yaml.
 func (a *api) routes(_, ops gin.IRouter) {
 	ops.Match(rest.ReadMethods, "/stats", rest.Parameters(), rest.Handle(a.stats))
 	ops.Match(rest.ReadMethods, "/schedule", rest.Parameters(), rest.Handle(a.schedule))
@@ -91,7 +90,6 @@ func (o Options) Guard() gin.HandlerFunc {
 	})
 }
 
-// api holds the handlers.
 type api struct {
 	process    *app.Process
 	kind       *app.Kind

@@ -47,7 +47,6 @@ const unknown = "unknown"
 // validID matches what may be an id, here or elsewhere. PostgreSQL rejects some of the other texts.
 var validID = regexp.MustCompile(`^[!-~]{1,255}$`)
 
-// whereIs returns the handler of GET /ops/api/where.
 func whereIs(kinds *app.Kinds, find Find) gin.HandlerFunc {
 	return rest.Handle(func(c *gin.Context) error {
 		id, given := c.GetQuery("id")

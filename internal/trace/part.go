@@ -119,7 +119,6 @@ func newProviders(options ...sdk.TracerProviderOption) providers {
 	}
 }
 
-// newQueryTracer returns a tracer of statements.
 func newQueryTracer(provider trace.TracerProvider) *otelpgx.Tracer {
 	return otelpgx.NewTracer(otelpgx.WithTracerProvider(provider), otelpgx.WithSpanNameFunc(nameOf),
 		otelpgx.WithDisableConnectionDetailsInAttributes(), otelpgx.WithDisableSQLStatementInAttributes())

@@ -80,7 +80,6 @@ func (t *Tracer) StartCall(ctx context.Context, name string) (context.Context, f
 	return ctx, ending(span)
 }
 
-// ending returns the function that ends a span.
 func ending(span trace.Span) func(error) {
 	return func(err error) {
 		if err != nil {
