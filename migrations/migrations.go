@@ -34,7 +34,7 @@ type Set struct {
 	First int64
 }
 
-// Core is the set of the core, on whose tables the sets of other modules stand.
+// Core is the set of the core. The tables of the other modules refer to tables of this set.
 var Core = Set{Files: files, First: 101}
 
 // Table returns the name of the set's version table. That of the core has the name that goose uses by default.
@@ -45,13 +45,12 @@ func (s Set) Table() string {
 	return prefix + s.Name
 }
 
-// prefix is the beginning of the names of the other modules' version tables.
-const prefix = goose.DefaultTablename + "_"
+const prefix = goose.DefaultTablename + "_" // begins the names of the other modules' version tables
 
 // withCore returns the core's set and those of other modules, in the order in which they are applied.
 func withCore(others []Set) []Set { return append([]Set{Core}, others...) }
 
-// VersionError means that the migrations of a set that the database has are not those of this binary.
+// VersionError means that a database and this binary do not have the same migrations of a set.
 //
 // The error compares all migrations, not only the newest ones, because a part can be left out of a binary, or added
 // later with a number below the newest. If the database has a migration that the binary lacks, that is an error only
@@ -105,8 +104,8 @@ func UpAll(ctx context.Context, db *sql.DB, others ...Set) (applied []string, er
 	return applied, nil
 }
 
-// CheckAll is [Set.Check] of the core and of the sets of other modules, except that a newer schema is no error:
-// CheckAll returns how it differs, for each set of which the database has a newer migration.
+// CheckAll is [Set.Check] of the core and of the sets of other modules, except that a newer schema is no error. For
+// each set of which the database has a newer migration, CheckAll returns how the schema differs.
 func CheckAll(ctx context.Context, db *sql.DB, others ...Set) (newer []*VersionError, err error) {
 	for _, s := range withCore(others) {
 		err := s.Check(ctx, db)
@@ -146,8 +145,8 @@ func OtherModules(ctx context.Context, db *sql.DB, known ...Set) ([]string, erro
 }
 
 // Up applies the migrations of the set that the database lacks, and returns the names of the files that it applied.
-// If a file fails, it returns the names of those before it. It also applies those that are older than the newest
-// migration of the database.
+// If a file fails, it returns the names of the files before it. It also applies migrations that are older than the
+// newest one of the database.
 //
 // If a statement waits for a lock of another session for longer than two seconds, Up returns the error
 // lock_not_available (55P03). Call it again after some time.
@@ -199,9 +198,9 @@ func (s Set) Check(ctx context.Context, db *sql.DB) error {
 		return fmt.Errorf("read the schema version: %w", err)
 	}
 	if len(have) > 0 && have[0] < s.First {
-		return fmt.Errorf("the database has the schema of an older release, with migration %d, and none leads from there "+
-			"to the schema of this one, which begins with migration %d: keep this database with the older release until "+
-			"its rows have ended, and give this release a new one", newest(have), s.First)
+		return fmt.Errorf("the database has the schema of an older release, with migration %d, and none leads from "+
+			"there to the schema of this one, which begins with migration %d: keep this database with the older "+
+			"release until its rows have ended, and give this release a new one", newest(have), s.First)
 	}
 	var want []int64
 	for _, source := range provider.ListSources() {
@@ -235,7 +234,7 @@ func (s Set) newProvider(db *sql.DB) (*goose.Provider, error) {
 
 // impatient makes the statements of migrations wait at most two seconds for a lock. While a statement that changes a
 // table waits for the end of a transaction that only reads it, all later statements on the table wait, too. The time is
-// longer than deadlock_timeout, a second by default, because an autovacuum of the table gives way only then.
+// longer than deadlock_timeout, a second by default, because an autovacuum of the table gives way only after it.
 //
 // CREATE INDEX CONCURRENTLY and DROP INDEX CONCURRENTLY wait for transactions without stopping others. A migration
 // sets the time to 0 for them, and to two seconds after them. A migration without a transaction may fail after any of
@@ -256,8 +255,7 @@ func (l impatient) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	return errors.Join(err, l.SessionLocker.SessionUnlock(ctx, conn))
 }
 
-// undefinedTable is the SQLSTATE of a statement that reads a table that does not exist.
-const undefinedTable = "42P01"
+const undefinedTable = "42P01" // the SQLSTATE of a statement that reads a table which does not exist
 
 // versions returns the versions that a version table has, in ascending order; none if there is no such table.
 func versions(ctx context.Context, db *sql.DB, table string) (have []int64, err error) {

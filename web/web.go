@@ -30,14 +30,14 @@ type Extension struct {
 	// Assets has the files in its folder assets. They are served at the same paths as those of this package, so that
 	// scripts of both can import each other with relative paths.
 	Assets fs.FS
-	// Shop and Ops are the names of the scripts that the page of the shop and that of the operators import.
+	// Shop and Ops are the names of the scripts that the shop's page and the operators' page import.
 	Shop, Ops []string
 }
 
-// marker is the line of a page in whose place the server writes the lines of the extensions.
+// marker is the line of a page that the server replaces by the lines of the extensions.
 const marker = "  <!-- The server writes the scripts of other Go modules here. See Extension in web.go. -->\n"
 
-// Add adds the pages to a process: the shop, index.html, at /, the operators' page, ops.html, at /ops, and their files
+// Add adds the pages to a process: index.html, the shop, at /; ops.html, the operators' page, at /ops; and their files
 // below /assets. Each file of an extension needs a name of its own.
 func Add(p *app.Process, extensions ...Extension) error {
 	add, err := routes(extensions)
@@ -48,7 +48,6 @@ func Add(p *app.Process, extensions ...Extension) error {
 	return nil
 }
 
-// routes makes the pages, and returns a function that adds their routes.
 func routes(extensions []Extension) (add func(gin.IRouter), err error) {
 	files, err := join(extensions)
 	if err != nil {
@@ -96,8 +95,8 @@ func page(html string, files map[string]fs.FS, scripts []string) (gin.HandlerFun
 	}, nil
 }
 
-// join returns the file system of each file in the assets of this package and of the extensions, or an error if two of
-// them have the same file.
+// join returns, for each file in the assets of this package and of the extensions, the file system that has the file.
+// It returns an error if two of them have the same file.
 func join(extensions []Extension) (map[string]fs.FS, error) {
 	files := map[string]fs.FS{}
 	for _, e := range append([]Extension{{Assets: assets}}, extensions...) {

@@ -26,12 +26,12 @@ func (o *Doctor) Run(ctx context.Context, program Program, open Opener) error {
 	if err != nil {
 		d.print("postgres", "", err)
 		if o.RedisURL != NoRedis {
-			d.print("redis", "answers", connectRedis(ctx, o.RedisURL)) // the other checks need both
+			d.print("redis", "answers", connectRedis(ctx, o.RedisURL)) // the other checks need both servers
 		}
 		return ErrFailed
 	}
 	defer p.Close()
-	d.print("postgres", "answers, and has all migrations of this binary", nil) // the process would not be open otherwise
+	d.print("postgres", "answers, and has all migrations of this binary", nil) // or Open had failed
 	for _, c := range p.Checks() {
 		d.print(c.Subject, c.Good, c.Run(ctx))
 	}
@@ -60,7 +60,7 @@ type doctor struct {
 	failed bool // a check has failed
 }
 
-// print prints good if err is nil, and err otherwise.
+// print prints the line of a check: the verdict ok, warn, note or FAIL, the subject, and good or the error.
 func (d *doctor) print(subject, good string, err error) {
 	verdict, text := "ok", good
 	if err != nil {

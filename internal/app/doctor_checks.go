@@ -19,13 +19,13 @@ type Check struct {
 	Run           func(context.Context) error
 }
 
-// Warning is the error of a check that found something which an operator should change, and which the service
-// withstands.
+// Warning is the error of a check that found something which an operator should change, although the service works
+// with it.
 type Warning string
 
 func (w Warning) Error() string { return string(w) }
 
-// ErrUnchecked means that something cannot be checked.
+// ErrUnchecked means that a check could not be made, for example because a server does not tell a setting.
 var ErrUnchecked = errors.New("not checked")
 
 // Checks returns the checks of the servers, of the kinds of task, and of the parts.
@@ -61,7 +61,7 @@ func (p *Process) Checks() []Check {
 	return append(checks, p.checks...)
 }
 
-// ofEachKind returns a check of all kinds. Its error has those of all kinds in one line.
+// ofEachKind returns a function that checks each kind of task, and joins the errors of all kinds in one line.
 func (p *Process) ofEachKind(check func(context.Context, *Kind) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var errs []error
@@ -74,7 +74,7 @@ func (p *Process) ofEachKind(check func(context.Context, *Kind) error) func(cont
 	}
 }
 
-// checkSchema warns of a schema that is newer than the binary's, as in a rolling update. It works, too.
+// checkSchema warns of a schema that is newer than the binary's, as in a rolling update. The binary works with it.
 func (p *Process) checkSchema(context.Context) error {
 	if len(p.newer) == 0 {
 		return nil
@@ -82,8 +82,8 @@ func (p *Process) checkSchema(context.Context) error {
 	return Warning(p.newer[0].Error())
 }
 
-// checkDurability warns, because a server for tests is faster without durability. It does not look at
-// synchronous_commit, which the sessions of the service set themselves.
+// checkDurability returns only warnings, because people turn durability off to make a server for tests faster. It does
+// not look at synchronous_commit, which the sessions of the service set themselves.
 func (p *Process) checkDurability(ctx context.Context) error {
 	var fsync, fullPageWrites string
 	err := p.Pool.QueryRowContext(ctx, `SELECT current_setting('fsync'), current_setting('full_page_writes')`).
@@ -123,10 +123,10 @@ func pingRedis(ctx context.Context, rdb redis.UniversalClient) error {
 	return nil
 }
 
-// The doctor does not report what is younger, because a busy machine pauses.
+// The doctor reports what is older than these limits. A busy machine may pause for some seconds.
 const (
-	staleTask   = 10 * time.Second // due
-	staleOutbox = 30 * time.Second // waiting in the outbox
+	staleTask   = 10 * time.Second // since it was due
+	staleOutbox = 30 * time.Second // in the outbox
 	staleSweep  = 10 * time.Second // since the last sweep
 )
 
@@ -146,10 +146,12 @@ func checkTasks(ctx context.Context, k *Kind) error {
 	}
 	var waiting, dead error
 	if depth.OldestDue > staleTask {
-		waiting = fmt.Errorf("%d tasks are due, the oldest for %v: is a worker running?", depth.Due, depth.OldestDue.Round(time.Second))
+		waiting = fmt.Errorf("%d tasks are due, the oldest for %v: is a worker running?",
+			depth.Due, depth.OldestDue.Round(time.Second))
 	}
 	if depth.Dead > 0 {
-		dead = fmt.Errorf("%d dead letters: GET /ops/api/dead-letters lists their errors; remove the cause, then redrive them", depth.Dead)
+		dead = fmt.Errorf("%d dead letters: GET /ops/api/dead-letters lists their errors; "+
+			"remove the cause, then redrive them", depth.Dead)
 	}
 	return JoinErrors(waiting, dead)
 }
@@ -157,7 +159,8 @@ func checkTasks(ctx context.Context, k *Kind) error {
 func checkOutbox(ctx context.Context, k *Kind) error {
 	count, oldest, err := k.Outbox.Backlog(ctx)
 	if err == nil && oldest > staleOutbox {
-		err = fmt.Errorf("%d messages wait for Redis, the oldest for %v: is a relay running?", count, oldest.Round(time.Second))
+		err = fmt.Errorf("%d messages wait for Redis, the oldest for %v: is a relay running?",
+			count, oldest.Round(time.Second))
 	}
 	return err
 }

@@ -27,7 +27,7 @@ func (p *Process) checkEviction(ctx context.Context) error {
 		switch policy := info.Item("Memory", "maxmemory_policy"); {
 		case policy == "":
 			silent = append(silent, server)
-		case strings.HasPrefix(policy, "allkeys-"): // volatile-… concerns only keys with an expiry, and tasks have none
+		case strings.HasPrefix(policy, "allkeys-"): // volatile-… drops only keys with an expiry, which tasks lack
 			evicting = append(evicting, fmt.Sprintf("the maxmemory-policy of %s is %s, so it drops tasks when its "+
 				"memory is full; it has evicted %s keys since it started",
 				server, policy, cmp.Or(info.Item("Stats", "evicted_keys"), "no")))

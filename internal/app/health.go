@@ -35,15 +35,14 @@ func (p *Process) Violations(ctx context.Context, full bool) ([]Violation, error
 }
 
 // FindViolations returns the rows that break the invariants of a domain. A correct database has none. Only ctx limits
-// the time of the check. If full is false, the statement checks few of many rows: it finds them with indexes,
-// whatever the statistics of the tables say.
+// the time of the check. If full is false, the statement checks few of many rows, so PostgreSQL must find them with
+// indexes, whatever the statistics of the tables say.
 //
 // The statement returns the columns invariant, subject and detail, and limits the number of rows.
 func FindViolations(ctx context.Context, db *gorm.DB, full bool, statement string, args ...any) ([]Violation, error) {
 	violations := []Violation{}
 	err := db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		// A plan for the values of the parameters leaves out what they exclude: one statement can check few rows or
-		// all.
+		// A plan for the values of the parameters skips what they exclude, so one statement can check few rows or all.
 		err := tx.Exec(`SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', $1, true),
 			set_config('plan_cache_mode', 'force_custom_plan', true)`, strconv.FormatBool(full)).Error
 		if err != nil {

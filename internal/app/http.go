@@ -54,8 +54,8 @@ func (p *Process) newRouter() {
 	})
 }
 
-// ownContract is the piece of the contract about the routes of the package. It also has what the pieces of several
-// parts refer to: problems, parameters of pages, and the operators' token.
+// ownContract is the piece of the OpenAPI document, the contract, about the routes of this package. It also has what
+// the pieces of several parts refer to: problems, parameters of pages, and the operators' token.
 //
 //go:embed openapi.yaml
 var ownContract []byte
@@ -80,9 +80,9 @@ func (p *Process) Handler() (http.Handler, error) {
 }
 
 // answerReady tells a load balancer whether to send requests to this process. Without Redis the process is degraded
-// but ready: it answers requests, and the reconcilers handle what is due a little late. While commits wait for a
-// standby, it is degraded too, because it answers requests that change nothing. Without the database, or without its
-// tables, the process is not ready. A process that is stopping still serves, but must get no new requests.
+// but ready, because it answers requests, and the reconcilers time out rows a little late. While commits wait for a
+// standby, it is degraded but ready, because it still answers requests that change nothing. Without the database, or
+// without its tables, the process is not ready. A process that is stopping still serves, but must get no new requests.
 func (p *Process) answerReady(c *gin.Context) {
 	// The limits are short, because a load balancer waits only a few seconds for the answer.
 	ctx, cancel := context.WithTimeout(c.Request.Context(), time.Second/2)

@@ -10,9 +10,9 @@ import (
 	"example.com/shop/internal/reconcile"
 )
 
-// Kind holds the components of one kind of task: the queue; the outbox, publisher and relay, which fill the queue;
-// the worker, which empties it; and the reconciler, which compares it with a table. In a service without Redis only
-// the reconciler is set.
+// Kind holds the components of one kind of task, for instance of the tasks that cancel orders: the queue; the outbox,
+// publisher and relay, which fill the queue; the worker, which empties the queue; and the reconciler, which compares
+// the queue with a table. In a service without Redis only the reconciler is set.
 type Kind struct {
 	Name       string
 	Queue      *delay.Queue
@@ -27,7 +27,7 @@ type Kind struct {
 }
 
 // NewKind adds a kind of task with the components that fill its queue. The part gives the publisher to its service,
-// and then calls [Kind.Handle]. Its error is about the name.
+// and then calls [Kind.Handle]. NewKind returns an error only if the name is wrong.
 func (p *Process) NewKind(name string) (*Kind, error) {
 	k := &Kind{Name: name, process: p}
 	p.Kinds = append(p.Kinds, k)
@@ -49,8 +49,8 @@ func (p *Process) NewKind(name string) (*Kind, error) {
 	return k, nil
 }
 
-// Handle completes a kind: rows are what its tasks time out. The fields of worker may be zero. Its error is about the
-// reconciler's options.
+// Handle completes a kind whose tasks time out the given rows. The fields of worker may be zero. Handle returns an
+// error only if the reconciler's options are wrong.
 func (k *Kind) Handle(rows reconcile.Rows, worker delay.WorkerConfig) (err error) {
 	p := k.process
 	var begin reconcile.BeginSpan
@@ -67,7 +67,7 @@ func (k *Kind) Handle(rows reconcile.Rows, worker delay.WorkerConfig) (err error
 }
 
 // NewQueue returns the queue of a kind of task, in a process with Redis. Most parts call [Process.NewKind] instead:
-// tasks of a queue without an outbox and a reconciler are lost when Redis is.
+// without an outbox and a reconciler, the tasks of a queue are lost when Redis loses its data.
 func (p *Process) NewQueue(kind string) (*delay.Queue, error) {
 	if p.Redis == nil {
 		return nil, errors.New("the service has no Redis: a part must not make a queue if Process.Redis is nil")

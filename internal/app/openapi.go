@@ -9,7 +9,7 @@ import (
 
 // MergeContracts merges pieces of an OpenAPI document. Each piece can add entries to paths, to the maps in
 // components, and to the list tags. A part adds its figures to the properties of the schema Stats, and to the list of
-// those that are required. Everything else may be in one piece only: that two pieces define the same name is an error.
+// its required properties. Everything else may be in one piece only, so that two pieces with one name are an error.
 func MergeContracts(pieces ...[]byte) ([]byte, error) {
 	merged := map[string]any{}
 	for _, piece := range pieces {

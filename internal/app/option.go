@@ -56,7 +56,7 @@ func RequireOptions(options map[string]string) error {
 	return fmt.Errorf("missing %s", strings.Join(missing, ", "))
 }
 
-// CheckHostPort accepts HOST:PORT, and no address.
+// CheckHostPort returns an error unless the address is empty or has the form HOST:PORT.
 func CheckHostPort(flag, address string) error {
 	if address == "" {
 		return nil
@@ -104,8 +104,8 @@ func CheckSecret(flag, secret string, minBytes int) error {
 }
 
 // ReadSecrets sets the secrets of a command from their files, and trims them. The option NAME is a secret, or an
-// address that may contain a password, if the command has an option NAME-file. White space at the ends is not part of
-// a secret: editors, `echo` and tools that mount secrets add a newline, and an Authorization header cannot carry one.
+// address that may contain a password, if the command also has an option NAME-file. White space at the ends is not part
+// of a secret: editors, `echo` and tools that mount secrets add a newline, which no Authorization header can carry.
 func ReadSecrets(command *kong.Node) error {
 	flags := map[string]*kong.Flag{}
 	for _, flag := range command.Flags {

@@ -28,15 +28,15 @@ type Part struct {
 	// Close is called by [Process.Close], before it closes the connections to the database and to Redis.
 	Close func()
 
-	// Relations are tables and indexes without which /readyz answers 503. Name indexes: the restore of a backup
-	// creates them last.
+	// Relations are tables and indexes without which /readyz answers 503. Name indexes too, because the
+	// restore of a backup creates them last.
 	Relations []string
 	// Invariants are checked by `doctor` and by the operators' page, which show their violations.
 	Invariants Invariants
 	// Checks are checks of `doctor`, besides those of [Process.Checks].
 	Checks []Check
-	// Figures are statements by the names of their values in the answer of GET /ops/api/stats. Each returns one value
-	// as JSON, which the contract describes as a property of the schema Stats.
+	// Figures holds statements. Each key is the name of a value in the answer of GET /ops/api/stats, and its statement
+	// returns this value as JSON. The contract describes the value as a property of the schema Stats.
 	Figures map[string]string
 }
 
@@ -45,8 +45,8 @@ type Component struct {
 	Role string // the role of the processes that run it; "": all processes do
 	// Run returns when ctx ends. If it returns an error, the process stops.
 	Run func(ctx context.Context) error
-	// Last makes Run begin at once and end in [Process.Close], so that it can pass on what the other components do
-	// while they stop. Then its error is only logged.
+	// Last makes Run begin at once and end in [Process.Close], so that Run can pass on what the other
+	// components do while they stop. The error of such a Run is only logged.
 	Last bool
 }
 

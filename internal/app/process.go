@@ -1,10 +1,10 @@
 // Package app holds what the parts of a service share in one process: the connections, the log, the metrics, the HTTP
 // router and the kinds of task.
 //
-// A part is a feature that a team can leave out, such as pages. [Connect] connects to the servers, and
-// [New] returns a [Process] without parts. Each part then adds itself: its kinds of task with [Process.NewKind], and
-// everything else with [Process.Add], whose argument, a [Part], lists what a part can have. [Process.Run] runs them
-// all. The package knows no part.
+// A part is a feature that a team can leave out, such as pages. [Connect] connects to the servers, and [New] returns a
+// [Process] without parts. Each part then adds itself: its kinds of task with [Process.NewKind], and everything else
+// with [Process.Add], whose argument, a [Part], lists what a part can have. [Process.Run] runs the parts. This package
+// depends on none of them.
 //
 // It also has the commands that every program of this kind has, serve, migrate, reconcile, doctor, health and
 // version, with their options. A program embeds these options in its own commands, beside the options of its parts.
@@ -60,7 +60,7 @@ type Config struct {
 	// SessionSettings are settings of the sessions in PostgreSQL, besides those of package postgres.
 	SessionSettings map[string]string
 
-	// Migrations are the sets of the program's other modules, in their order. The core's comes before them.
+	// Migrations are the sets of the program's other modules, in their order. The core's set comes before them.
 	Migrations []migrations.Set
 
 	Roles     []string
@@ -69,7 +69,7 @@ type Config struct {
 
 	// OpsGuard lets operators pass to the operators' API, and rejects all others. nil: the process has no such API.
 	OpsGuard gin.HandlerFunc
-	Tracer   Tracer // sees what the process does; nil: nothing does
+	Tracer   Tracer // nil: nothing is traced
 }
 
 // Connections are the connections of a process.
@@ -78,7 +78,7 @@ type Connections struct {
 	Pool  *sql.DB               // the connections of DB
 	Redis redis.UniversalClient // nil: the service has no Redis, and the reconcilers alone time out rows
 
-	newer []*migrations.VersionError // how the database's schema is newer than the binary's
+	newer []*migrations.VersionError // for each set of which the database has a newer schema than the binary
 }
 
 // Close closes the connections.
@@ -111,7 +111,7 @@ type Process struct {
 	checks     []Check
 	figures    map[string]string
 
-	components []func(context.Context) error // those of the roles of the process that are not last
+	components []func(context.Context) error // of the roles of the process, without those that are last
 	workers    []*delay.Worker
 	last       errgroup.Group // runs the components that are last
 	runLast    func(run func(context.Context) error)

@@ -15,12 +15,12 @@ type HealthCommand struct {
 	HTTPAddr string `name:"http-addr" placeholder:"HOST:PORT" help:"The address that the process listens on."`
 }
 
-// healthTimeout is the time limit for the answer of /readyz, which waits up to half a second for Redis.
-const healthTimeout = 2 * time.Second
+const healthTimeout = 2 * time.Second // for the answer of /readyz, which waits up to half a second for Redis
 
 // Run prints the body of the answer of /readyz. It returns an error if the process is not ready.
 func (c *HealthCommand) Run(ctx context.Context, program Program) error {
-	err := JoinErrors(RequireOptions(map[string]string{"http-addr": c.HTTPAddr}), CheckHostPort("http-addr", c.HTTPAddr))
+	err := JoinErrors(RequireOptions(map[string]string{"http-addr": c.HTTPAddr}),
+		CheckHostPort("http-addr", c.HTTPAddr))
 	if err != nil {
 		return Usage(err)
 	}
@@ -29,7 +29,8 @@ func (c *HealthCommand) Run(ctx context.Context, program Program) error {
 		host = "localhost"
 	}
 	url := "http://" + net.JoinHostPort(host, port) + "/readyz"
-	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: healthTimeout} // ignores HTTP_PROXY
+	// Unlike the default client, this client ignores HTTP_PROXY.
+	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: healthTimeout}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err

@@ -16,25 +16,25 @@ const (
 	scheduleBuckets = 60
 	scheduleBegun   = 20  // buckets that have begun; the other 40 are a look-ahead
 	scheduleRows    = 300 // rows of a bucket that are counted
-	// The buckets with more rows share these, so that an answer takes milliseconds whatever is pending.
+	// All buckets with more rows share this number, so that an answer takes milliseconds however many rows are pending.
 	scheduleMoreRows = 20_000
 	scheduleFactor   = 20 // the most by which an estimate is larger than the number of rows that are counted
 )
 
-// Schedule has the pending rows of a kind by due time, and the tasks in Redis that time them out by theirs, in 60
-// buckets. The present is in the twentieth bucket, and the last one ends within the look-ahead of the reconciler: what
-// is due later may not have a task.
+// Schedule has the numbers of the pending rows of a kind, and of the tasks in Redis that time them out, by due time in
+// 60 buckets. The present is in the twentieth bucket. The last bucket ends within the look-ahead of the reconciler,
+// because a row that is due later may not have a task.
 type Schedule struct {
 	At    time.Time `json:"at"`             // by the database's clock
 	From  float64   `json:"from_seconds"`   // from At to the start of the first bucket
 	Width float64   `json:"bucket_seconds"` // of each bucket
 	Rows  Spread    `json:"rows"`
-	Tasks *Spread   `json:"tasks"` // those that no worker has claimed; nil: Redis does not answer, or there is none
+	Tasks *Spread   `json:"tasks"` // that no worker has claimed; nil: there is no Redis, or it does not answer
 }
 
 // Spread is a number of rows or tasks by due time.
 type Spread struct {
-	Before    int64   `json:"before"`    // due before the first bucket; of the rows some hundreds are counted
+	Before    int64   `json:"before"`    // due before the first bucket; of the rows only some hundreds are counted
 	Counts    []int64 `json:"counts"`    // of each bucket
 	Estimated bool    `json:"estimated"` // some of the counts are estimates
 }
@@ -64,10 +64,10 @@ func (k *Kind) Schedule(ctx context.Context, limit time.Duration) (*Schedule, er
 	return s, nil
 }
 
-// countRows returns a schedule without tasks, and the number of its buckets that have most rows or more. The due times
-// of such a bucket are taken for even.
+// countRows returns a schedule without tasks, and the number of its buckets that have most rows or more. It assumes
+// that the due times in such a bucket are spread evenly.
 func (k *Kind) countRows(ctx context.Context, width time.Duration, most int) (s *Schedule, full int, err error) {
-	var lanes []struct {
+	var lanes []struct { // the rows before the first bucket, then the rows of each bucket
 		At                         time.Time
 		FromUs, Counted, CoveredUs int64
 	}

@@ -51,7 +51,8 @@ type Redis struct {
 func (o Redis) Check() error {
 	var errs []error
 	if o.QueueShards < 1 || o.QueueShards > delay.MaxShards {
-		errs = append(errs, fmt.Errorf("%s is %d, want 1 to %d", OptionName("queue-shards"), o.QueueShards, delay.MaxShards))
+		errs = append(errs, fmt.Errorf("%s is %d, want 1 to %d",
+			OptionName("queue-shards"), o.QueueShards, delay.MaxShards))
 	}
 	if url := o.redisURL(); url != "" {
 		if err := delay.CheckURL(url); err != nil {
@@ -86,7 +87,8 @@ func (o Reconcile) Check(r Redis) error {
 			OptionName("reconcile-lookahead"), o.ReconcileLookahead)
 	}
 	if err := o.reconcileConfig().Check(); err != nil {
-		return fmt.Errorf("%s or %s is wrong: %w", OptionName("reconcile-schedule"), OptionName("reconcile-lookahead"), err)
+		return fmt.Errorf("%s or %s is wrong: %w",
+			OptionName("reconcile-schedule"), OptionName("reconcile-lookahead"), err)
 	}
 	return nil
 }
@@ -95,8 +97,7 @@ func (o Reconcile) reconcileConfig() reconcile.Config {
 	return reconcile.Config{Schedule: o.ReconcileSchedule, Lookahead: o.ReconcileLookahead}
 }
 
-// logLevels are the values of the option --log-level.
-var logLevels = []string{"debug", "info", "warn", "error"}
+var logLevels = []string{"debug", "info", "warn", "error"} // the values of the option --log-level
 
 // Log holds the option of the log.
 type Log struct {
@@ -112,8 +113,7 @@ func (o Log) Check() error {
 	return fmt.Errorf("%s is %q, want one of %s", OptionName("log-level"), o.LogLevel, strings.Join(logLevels, ", "))
 }
 
-// roles are the values of the option --roles.
-var roles = []string{API, Relay, Worker, Reconciler}
+var roles = []string{API, Relay, Worker, Reconciler} // the values of the option --roles
 
 // Serve holds the options of a process that serves, except for those of its parts. Addresses and secrets have no
 // defaults: production must set them.
@@ -131,14 +131,17 @@ func (o *Serve) Has(role string) bool { return slices.Contains(o.Roles, role) }
 // Check returns one error that names all options with wrong values.
 func (o *Serve) Check() error {
 	errs := []error{
-		RequireOptions(map[string]string{"http-addr": o.HTTPAddr}), o.Tool.Check(), CheckHostPort("http-addr", o.HTTPAddr),
+		RequireOptions(map[string]string{"http-addr": o.HTTPAddr}), o.Tool.Check(),
+		CheckHostPort("http-addr", o.HTTPAddr),
 	}
 	if len(o.Roles) == 0 {
-		errs = append(errs, fmt.Errorf("%s is empty, want at least one of %s", OptionName("roles"), strings.Join(roles, ", ")))
+		errs = append(errs, fmt.Errorf("%s is empty, want at least one of %s",
+			OptionName("roles"), strings.Join(roles, ", ")))
 	}
 	for _, role := range o.Roles {
 		if !slices.Contains(roles, role) {
-			errs = append(errs, fmt.Errorf("%s contains %q, want only %s", OptionName("roles"), role, strings.Join(roles, ", ")))
+			errs = append(errs, fmt.Errorf("%s contains %q, want only %s",
+				OptionName("roles"), role, strings.Join(roles, ", ")))
 		}
 	}
 	if o.Drain < 0 || o.Drain > 5*time.Minute {
@@ -165,7 +168,7 @@ func (o *Serve) Run(ctx context.Context, program Program, open Opener) error {
 		return err
 	}
 	defer p.Close()
-	// The sweeps of all kinds may run at the same time. Each holds a connection for its lock, and needs another one.
+	// The sweeps of all kinds may run at the same time. Each holds one connection for its lock, and needs another one.
 	if least := len(p.Kinds) + 1; p.Has(Reconciler) && o.DatabaseConns < least {
 		return Usage(fmt.Errorf("%s is %d, want at least %d, for the sweeps of %d kinds of task",
 			OptionName("database-conns"), o.DatabaseConns, least, len(p.Kinds)))

@@ -64,8 +64,8 @@ const (
 	// migratePause is the time after which a migration that did not get a lock is tried again. Meanwhile the requests
 	// that waited behind it are served.
 	migratePause = 8 * time.Second
-	// migrateTries takes five minutes, because each try waits two seconds for the lock: a report or a dump that reads
-	// its table may take minutes.
+	// migrateTries is the number of tries. They take five minutes in all, because each one waits two seconds for the
+	// lock, and a report or a dump that reads the table may take minutes.
 	migrateTries = 30
 )
 
@@ -97,8 +97,8 @@ func migrate(ctx context.Context, out io.Writer, up func() ([]string, error)) er
 	return err
 }
 
-// Tool holds the options of a process with all parts, except for those of the parts. It has all that the commands need
-// that run once.
+// Tool holds the options of every process, without the options of its parts. A command that runs once needs no other
+// options.
 type Tool struct {
 	Database
 	Redis

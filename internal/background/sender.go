@@ -1,4 +1,4 @@
-// Package background sends what may be lost, so that no caller waits for it.
+// Package background sends items that may be lost, such as notifications, so that no caller waits until they are sent.
 package background
 
 import (

@@ -39,8 +39,8 @@ type Faults struct {
 // Fault injects or removes a fault.
 type Fault func(context.Context) error
 
-// More is what a demo has besides: faults by their names in the path of the request, and a function that returns
-// values of their state, nil for none.
+// More is what another module adds to a demo: faults by their names in the path of the request, and a function that
+// returns values of their state by name. The function may be nil.
 type More struct {
 	Faults map[string]Fault
 	State  func() map[string]any
@@ -113,7 +113,8 @@ func (f *Faults) wipeRedis(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := f.process.Redis.FlushAll(ctx).Err(); err != nil {
-		return &rest.Error{Class: rest.Unavailable, Detail: "Redis does not answer. Start Redis, then wipe it.", Err: fmt.Errorf("wipe Redis: %w", err)}
+		return &rest.Error{Class: rest.Unavailable, Detail: "Redis does not answer. Start Redis, then wipe it.",
+			Err: fmt.Errorf("wipe Redis: %w", err)}
 	}
 	return nil
 }

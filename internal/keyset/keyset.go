@@ -1,7 +1,7 @@
 // Package keyset has the keys of rows: ids, and the cursors of lists that are read page by page.
 //
-// A keyset cursor is the key of the last row of a page. The next page begins after this key, so the database finds it
-// by an index, and no row is repeated or skipped when other rows are added or removed between two pages.
+// A keyset cursor is the key of the last row of a page. The next page begins after this key, so the database finds the
+// page by an index, and no row is repeated or skipped when other rows are added or removed between two pages.
 package keyset
 
 import (

@@ -22,12 +22,12 @@ import (
 
 const (
 	// maxPerTopic is the largest number of subscribers of a topic in one process. A browser opens at most six
-	// connections to an HTTP/1.1 address, so that with two processes behind a load balancer two are left for
-	// requests.
+	// connections to an HTTP/1.1 address. If two processes stand behind a load balancer, the subscriptions take four of
+	// them, and two are left for requests.
 	maxPerTopic   = 2
 	maxPerProcess = 10_000          // subscribers
 	maxBehind     = 32              // messages that wait for a subscriber, beside those that its connection buffers
-	quietTimeout  = 3 * time.Second // without a message, after which the hub pings Redis; and for the answer to the ping
+	quietTimeout  = 3 * time.Second // of silence before the hub pings Redis; also the limit for the answer
 )
 
 // hub passes the notifications of all processes to the subscribers of this process. It tells the subscribers when it
@@ -97,7 +97,7 @@ func (h *hub) listen(ctx context.Context) error {
 	defer sub.Close()
 	unregister := context.AfterFunc(ctx, func() { sub.Close() }) // ends a blocked read, because it ignores ctx
 	defer unregister()
-	pinged := true // until Redis confirms the subscription
+	pinged := true // because Redis must confirm the subscription without a ping
 	for {
 		received, err := sub.ReceiveTimeout(ctx, quietTimeout)
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && !pinged {
@@ -142,8 +142,8 @@ func (h *hub) setLive(live bool) bool {
 func (h *hub) receive(payload string) {
 	var notifications []notification
 	if err := json.Unmarshal([]byte(payload), &notifications); err != nil {
-		h.log.Warn("the hub ignored a message: want a JSON array of notifications; another client publishes to its channel",
-			"channel", h.names.Channel, "error", err)
+		h.log.Warn("the hub ignored a message: want a JSON array of notifications; "+
+			"another client publishes to its channel", "channel", h.names.Channel, "error", err)
 		return
 	}
 	h.mu.Lock()
@@ -182,8 +182,8 @@ func (h *hub) send(s *subscriber, events []byte) {
 }
 
 // subscribe adds a subscriber of a topic. The subscriber's first message is the state of the hub. If the topic has too
-// many subscribers, the new one replaces the oldest. The oldest one's connection may be dead, and the server detects a
-// dead connection only after minutes.
+// many subscribers, the new one replaces the oldest, because the connection of the oldest may be dead, and the server
+// detects a dead connection only after minutes.
 func (h *hub) subscribe(topic string) (*subscriber, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

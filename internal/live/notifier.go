@@ -12,7 +12,7 @@ import (
 	"example.com/shop/internal/background"
 )
 
-// notification is the JSON form of a notification: an id of a topic has changed.
+// notification is the JSON form of a notification: the row with this id has changed. The topic is the row's customer.
 type notification struct {
 	Topic string `json:"topic"`
 	ID    string `json:"id"`
@@ -34,7 +34,7 @@ func newNotifier(h *hub, log *slog.Logger, reg prometheus.Registerer) *backgroun
 	}, log)
 }
 
-// publish passes notifications to the hubs of all processes; without Redis, to this one.
+// publish passes notifications to the hubs of all processes or, without Redis, to the hub of this process.
 func (h *hub) publish(ctx context.Context, batch []notification) error {
 	message, err := json.Marshal(batch)
 	if err != nil {

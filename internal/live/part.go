@@ -18,8 +18,7 @@ import (
 //go:embed openapi.yaml
 var contract []byte
 
-// streamPath is the path of the events, whose answers do not end.
-const streamPath = "/api/events"
+const streamPath = "/api/events" // its answers do not end
 
 // Names are the names that a service gives to its channel and its events.
 type Names struct {
@@ -28,9 +27,9 @@ type Names struct {
 	Broadcast string // of the event that tells all pages, once a second at most, of any change
 }
 
-// Add adds notifications to a process. The pages of a customer receive those on the customer's rows at GET /api/events.
-// Add returns the function to call when a row of a customer has changed. The function never delays its caller, and
-// does not guarantee delivery.
+// Add adds notifications to a process. At GET /api/events the pages of a customer receive the notifications about the
+// customer's rows. Add returns the function to call when a row of a customer has changed. The function never delays its
+// caller, and does not guarantee delivery.
 func Add(p *app.Process, names Names, customers *rest.Tokens) (changed func(customer, row string)) {
 	h := newHub(p.Redis, names, p.Log, p.Metrics)
 	notifier := newNotifier(h, p.Log, p.Metrics)

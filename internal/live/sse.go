@@ -15,9 +15,9 @@ import (
 const eventStream = "text/event-stream"
 
 const (
-	heartbeat         = 10 * time.Second // between two events, by whose absence a page detects a dead connection
+	heartbeat         = 10 * time.Second // between two heartbeats, without which a page takes its connection for dead
 	writeTimeout      = 10 * time.Second // of one write to a client
-	broadcastInterval = time.Second      // at least, between two broadcasts, after each of which every page requests its data
+	broadcastInterval = time.Second      // at least between two broadcasts, because every page then requests data
 )
 
 // serve returns the handler that answers with server-sent events about the topic of the request, until the client
@@ -45,7 +45,7 @@ func (h *hub) stream(c *gin.Context, s *subscriber) {
 	c.Header("X-Accel-Buffering", "no") // tells nginx not to buffer the events
 	control := http.NewResponseController(c.Writer)
 	write := func(events []byte) error {
-		// This deadline is that of one write. The server's WriteTimeout would be that of the whole answer.
+		// The deadline is for one write, because the server's WriteTimeout would end the whole answer.
 		if err := control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ const (
 )
 
 // checker checks the invariants when a request asks for the result, one check at a time. A check may take longer than a
-// request, so no request waits for it: the next one gets its result.
+// request, so no request waits for it, and a later request gets its result.
 type checker struct {
 	check func(ctx context.Context, full bool) ([]app.Violation, error)
 	log   *slog.Logger
@@ -57,7 +57,8 @@ func (c *checker) run(ctx context.Context) {
 	violations, err := c.check(ctx, false)
 	c.next = time.Now().Add(checkRest * time.Since(began))
 	if err != nil {
-		c.log.WarnContext(ctx, "the invariants could not be checked; the operators' page shows the last result", "error", err)
+		c.log.WarnContext(ctx, "the invariants could not be checked; the operators' page shows the last result",
+			"error", err)
 		return
 	}
 	at := began.UTC()

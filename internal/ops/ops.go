@@ -39,8 +39,8 @@ func (o Options) Check(tokenKey string) error {
 		app.RequireOptions(map[string]string{"ops-token": o.OpsToken}), app.CheckSecret("ops-token", o.OpsToken, 16),
 	}
 	if o.OpsToken != "" && o.OpsToken == tokenKey {
-		// Operators send their token over the network. An eavesdropper with the token key could sign a token for any
-		// customer.
+		// Operators send their token over the network, so an eavesdropper would learn the token key, and could sign a
+		// token for any customer.
 		errs = append(errs, fmt.Errorf("%s is the same as %s: set two different random values, "+
 			"for example from `openssl rand -hex 32`", name, app.OptionName("token-key")))
 	}
@@ -84,7 +84,8 @@ func (o Options) Guard() gin.HandlerFunc {
 		scheme, sent, _ := strings.Cut(c.GetHeader("Authorization"), " ")
 		got := sha256.Sum256([]byte(sent))
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			return rest.Unauthorized.Errorf("The request needs the operators' token, %s_OPS_TOKEN, as Authorization: Bearer. It has none, or another one.", app.EnvPrefix)
+			return rest.Unauthorized.Errorf("The request needs the operators' token, %s_OPS_TOKEN, "+
+				"as Authorization: Bearer. It has none, or another one.", app.EnvPrefix)
 		}
 		return nil
 	})
@@ -96,7 +97,6 @@ type api struct {
 	invariants *checker
 }
 
-// stats answers with the figures of the queues, and with those that the parts have added to the process.
 func (a *api) stats(c *gin.Context) error {
 	ctx := c.Request.Context()
 	s := gin.H{"redis": "down", "queue": nil}
@@ -128,7 +128,6 @@ func (a *api) stats(c *gin.Context) error {
 	return nil
 }
 
-// schedule answers with the rows and the tasks by due time.
 func (a *api) schedule(c *gin.Context) error {
 	s, err := a.kind.Schedule(c.Request.Context(), redisTimeout)
 	if err != nil {
@@ -138,7 +137,6 @@ func (a *api) schedule(c *gin.Context) error {
 	return nil
 }
 
-// sweep compares the tables with the queues now, and answers with the report.
 func (a *api) sweep(c *gin.Context) error {
 	ctx, cancel := rest.ExtendDeadline(c, time.Minute) // a sweep may read all pending rows
 	defer cancel()
@@ -153,8 +151,7 @@ func (a *api) sweep(c *gin.Context) error {
 	return nil
 }
 
-// maxDeadLetters is the largest number of dead letters in an answer. A redrive of some makes room for older ones.
-const maxDeadLetters = 100
+const maxDeadLetters = 100 // in an answer; a redrive of some makes room for older ones
 
 func (a *api) deadLetters(c *gin.Context) error {
 	letters, err := a.process.Kinds.DeadLetters(c.Request.Context(), maxDeadLetters)
@@ -179,5 +176,6 @@ func (a *api) redrive(c *gin.Context) error {
 }
 
 func redisDown(err error) error {
-	return &rest.Error{Class: rest.Unavailable, Detail: "Redis, which stores the dead letters, does not answer. Repeat the request when Redis is back.", Err: err}
+	return &rest.Error{Class: rest.Unavailable, Detail: "Redis, which stores the dead letters, does not answer. " +
+		"Repeat the request when Redis is back.", Err: err}
 }

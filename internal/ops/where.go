@@ -19,16 +19,16 @@ import (
 //go:embed where_openapi.yaml
 var whereContract []byte
 
-// Find returns the row that has an id, or to which something with this id refers. For the id "" it returns the rows
-// that are overdue for the longest time.
+// Find returns the row that has an id, or the row to which something with this id refers. For the id "" it returns the
+// rows that are overdue for the longest time.
 type Find func(ctx context.Context, id string) ([]app.Row, error)
 
-// where is where a row is. The row, the outbox and Redis are read one after the other, so a row that ends meanwhile
+// where tells where a row is. The row, the outbox and Redis are read one after the other, so a row that ends meanwhile
 // may seem to lack its task.
 type where struct {
 	app.Row
 	Next  string `json:"next"`  // what has happened, and what happens next
-	Tasks []task `json:"tasks"` // those that wait somewhere, and always the one that times out the row
+	Tasks []task `json:"tasks"` // the tasks that wait somewhere, and always the task that times out the row
 }
 
 // task is a task whose id is that of a row.
@@ -41,10 +41,9 @@ type task struct {
 	Error    string   `json:"error"`          // of the last attempt that failed
 }
 
-// unknown is the state of a task while Redis does not answer.
-const unknown = "unknown"
+const unknown = "unknown" // the state of a task while Redis does not answer
 
-// validID matches what may be an id, here or elsewhere. PostgreSQL rejects some of the other texts.
+// validID matches every text that may be the id of something. PostgreSQL rejects some of the other texts.
 var validID = regexp.MustCompile(`^[!-~]{1,255}$`)
 
 func whereIs(kinds *app.Kinds, find Find) gin.HandlerFunc {
@@ -64,8 +63,7 @@ func whereIs(kinds *app.Kinds, find Find) gin.HandlerFunc {
 	})
 }
 
-// redisTimeout is the time for which an answer waits for Redis. Operators ask while Redis is down, too.
-const redisTimeout = time.Second
+const redisTimeout = time.Second // of an answer's wait for Redis, because operators ask while Redis is down, too
 
 // readWhere returns where the row with an id is. It returns at least one row, unless id is "".
 func readWhere(ctx context.Context, kinds app.Kinds, find Find, id string) ([]where, error) {

@@ -37,8 +37,7 @@ type Config struct {
 	Notify    func(owner, row string) // is called after a reminder
 }
 
-// maxLead is the longest time between a reminder and the deadline.
-const maxLead = 5 * time.Minute
+const maxLead = 5 * time.Minute // the longest time between a reminder and the deadline
 
 // lead returns the time between a reminder and the deadline.
 func (c Config) lead() time.Duration { return min(c.Timeout/3, maxLead) }
@@ -74,8 +73,8 @@ func Add(p *app.Process, cfg Config) (created func(id string, left time.Duration
 // Handler returns the handler of the tasks. A task that came early, for instance because the deadline was extended, is
 // due again later. The task of a row that has ended is done.
 //
-// No error makes a task a dead letter: while the database is unavailable the tasks are tried again, and a task that
-// alone causes an error is dropped.
+// No error makes a task a dead letter, because the tasks are tried again while the database is unavailable, and a task
+// that alone causes an error is dropped.
 func Handler(db *gorm.DB, cfg Config, log *slog.Logger) delay.Handler {
 	return func(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
 		texts := make([]string, len(tasks))

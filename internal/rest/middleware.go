@@ -80,7 +80,6 @@ func Log(log *slog.Logger, quiet ...string) gin.HandlerFunc {
 	}
 }
 
-// requestLevel returns the level of the line for a request that was answered.
 func requestLevel(c *gin.Context, quiet []string) slog.Level {
 	err := c.Errors.Last()
 	switch {
@@ -142,9 +141,9 @@ func Recover(log *slog.Logger) gin.HandlerFunc {
 }
 
 // Deadline limits the time to answer a request, except on the routes for which isStream is true, because their answers
-// do not end. The handler continues when the client closes its half of the connection,
-// or the whole connection. net/http cannot distinguish the two, and cancels the context of the request in both cases.
-// But a client that closed only its half reads the answer.
+// do not end. The handler continues when the client closes the connection, or only its half of the connection. net/http
+// cannot distinguish the two, and cancels the context of the request in both cases, but a client that closed only its
+// half still reads the answer.
 func Deadline(timeout time.Duration, isStream func(route string) bool) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if !isStream(c.FullPath()) {
@@ -171,8 +170,9 @@ func SameOrigin() gin.HandlerFunc {
 // SecurityHeaders tells browsers to load only the site's own files, and to cache nothing: answers hold customers' data.
 func SecurityHeaders(c *gin.Context) {
 	h := c.Writer.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
-		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'")
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "+
+		"require-trusted-types-for 'script'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")

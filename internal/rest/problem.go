@@ -17,7 +17,7 @@ import (
 )
 
 // Class is a class of error that the service reports to clients. Other packages declare further classes. The code is
-// part of the API: the type of the problem is /problems/ and the code.
+// part of the API, because the type of a problem is /problems/ followed by the code.
 type Class struct {
 	Code   string
 	Status int // the HTTP status of the answer
@@ -81,9 +81,11 @@ func AsError(err error) *Error {
 		return e
 	}
 	if postgres.Unavailable(err) {
-		return &Error{Class: Unavailable, Detail: "The service cannot answer right now. Repeat the request in a moment.", Err: err}
+		return &Error{Class: Unavailable,
+			Detail: "The service cannot answer right now. Repeat the request in a moment.", Err: err}
 	}
-	return &Error{Class: Internal, Detail: "The service failed to answer. Its log has the cause under the request_id.", Err: err}
+	return &Error{Class: Internal,
+		Detail: "The service failed to answer. Its log has the cause under the request_id.", Err: err}
 }
 
 // OutcomeUnknown replaces an error after which the database may or may not have committed. The advice tells the client
@@ -134,7 +136,6 @@ func Reject(w http.ResponseWriter, r *http.Request, e *Error) {
 	_ = json.MarshalWrite(w, e.problem(r.URL.Path, id)) // the client may have gone
 }
 
-// setHeaders sets the headers that belong to the problem for an error.
 func (e *Error) setHeaders(h http.Header) {
 	switch e.Class.Status {
 	case http.StatusUnauthorized:
@@ -159,7 +160,7 @@ const noPage = `<!doctype html><html lang="en"><meta charset="utf-8"><meta name=
 <title>Not found</title><p>There is nothing at this address. <a href="/">Go to the start</a>.</p></html>
 `
 
-// NoRoute answers requests for paths that do not exist: to a browser that looks for a page with a page.
+// NoRoute answers requests for paths that do not exist. A browser that asks for a page gets a page, not a problem.
 func NoRoute(c *gin.Context) {
 	if c.NegotiateFormat(gin.MIMEJSON, gin.MIMEHTML) == gin.MIMEHTML {
 		c.Data(http.StatusNotFound, "text/html; charset=utf-8", []byte(noPage))
@@ -170,7 +171,8 @@ func NoRoute(c *gin.Context) {
 
 // NoMethod answers requests with a method that the path does not support.
 func NoMethod(c *gin.Context) {
-	Fail(c, MethodNotAllowed.Errorf("%s does not support the method %s.", clip.Text(c.Request.URL.Path, 256), clip.Text(c.Request.Method, 32)))
+	Fail(c, MethodNotAllowed.Errorf("%s does not support the method %s.",
+		clip.Text(c.Request.URL.Path, 256), clip.Text(c.Request.Method, 32)))
 }
 
 // Handle returns a gin handler that calls do and answers its error with [Fail].

@@ -32,8 +32,8 @@ import (
 const (
 	maxBody      = 16 << 10 // bytes
 	maxKeyLength = 255      // bytes of an idempotency key
-	defaultLimit = 20
-	maxLimit     = 100
+	defaultLimit = 20       // items of a page, unless the client sets a limit
+	maxLimit     = 100      // items of a page
 )
 
 // ReadMethods are the methods of a route that changes nothing. net/http sends no body in answer to HEAD.
@@ -74,13 +74,14 @@ func ReadObject(c *gin.Context) (Object, error) {
 	media, params, err := mime.ParseMediaType(c.GetHeader("Content-Type"))
 	charset := cmp.Or(params["charset"], "utf-8")
 	if err != nil || media != "application/json" || !strings.EqualFold(charset, "utf-8") {
-		return nil, MediaType.Errorf("The body must be application/json in UTF-8, and the Content-Type header must say so.")
+		return nil, MediaType.Errorf("The body must be application/json in UTF-8, " +
+			"and the Content-Type header must say so.")
 	}
 	if encoding := c.GetHeader("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return nil, MediaType.Errorf("The body must not have a Content-Encoding.")
 	}
-	// The package json rejects an object that has two fields with one name, because another program might take the
-	// other one of the two. It also rejects text that is not UTF-8.
+	// The package json rejects an object that has two fields with the same name, because programs differ in which of
+	// them they read. It also rejects text that is not UTF-8.
 	var body any
 	err = json.UnmarshalRead(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody), &body)
 	if err != nil {
@@ -93,8 +94,8 @@ func ReadObject(c *gin.Context) (Object, error) {
 	return fields, nil
 }
 
-// Integer returns the value of a field if it is an integer that every program reads alike: one between -2^53 and 2^53,
-// see RFC 8259, section 6. JSON Schema counts numbers by their value: 1.0 and 10e-1 are the integer 1.
+// Integer returns the value of a field if it is an integer between -2^53 and 2^53, because every program reads these
+// integers alike (RFC 8259, section 6). As in JSON Schema, only the value counts: 1.0 and 10e-1 are the integer 1.
 func Integer(value any) (n int64, ok bool) {
 	number, ok := value.(float64)
 	if !ok || number != math.Trunc(number) || math.Abs(number) >= 1<<53 {
@@ -103,14 +104,13 @@ func Integer(value any) (n int64, ok bool) {
 	return int64(number), true
 }
 
-// ReadBody reads the body of a request into memory, up to the limit of [ReadObject]. Later reads
-// of r.Body do not wait for the client. They return the same bytes, and then the same error.
+// ReadBody reads the body of a request into memory, up to the limit of [ReadObject]. Later reads of r.Body do not wait
+// for the client. They return the same bytes, and then the same error.
 func ReadBody(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failingReader{cmp.Or(err, io.EOF)}))
 }
 
-// failingReader returns an error from each Read.
 type failingReader struct{ err error }
 
 func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
@@ -139,13 +139,14 @@ func bodyError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &Error{Class: BodyTooLarge, Detail: fmt.Sprintf("The body is larger than %d bytes.", maxBody), Err: err}
 	}
-	if large, ok := errors.AsType[*json.SemanticError](err); ok { // no other value fails to become an any
+	if large, ok := errors.AsType[*json.SemanticError](err); ok { // only a number that is too large causes this error
 		return InvalidFields(FieldError{Pointer: string(large.JSONPointer), Detail: "is too large a number"})
 	}
 	syntax, isSyntax := errors.AsType[*jsontext.SyntacticError](err)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &Error{Class: RequestTimeout, Detail: "The body did not arrive in time. Send it at once, after the headers.", Err: err}
+		return &Error{Class: RequestTimeout,
+			Detail: "The body did not arrive in time. Send it at once, after the headers.", Err: err}
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return &Error{Class: Malformed, Detail: "The body is empty or incomplete.", Err: err}
 	case isSyntax:
@@ -196,14 +197,14 @@ func PathID(c *gin.Context, owner string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// Parameters rejects queries that are not well-formed, and parameters that are unknown or that the client sent twice.
-// The service would ignore them.
+// Parameters rejects queries that are not well-formed, and parameters that are unknown or that the client sent twice,
+// because the service would ignore them.
 func Parameters(known ...string) gin.HandlerFunc {
 	return Handle(func(c *gin.Context) error {
 		query, err := url.ParseQuery(c.Request.URL.RawQuery)
 		if err != nil {
-			return &Error{Class: Malformed, Detail: "The query is not well-formed. It must consist of name=value pairs separated " +
-				"by &; characters other than letters and digits must be percent-encoded.", Err: err}
+			return &Error{Class: Malformed, Detail: "The query is not well-formed. It must consist of name=value " +
+				"pairs separated by &; characters other than letters and digits must be percent-encoded.", Err: err}
 		}
 		var errs []FieldError
 		for _, name := range slices.Sorted(maps.Keys(query)) {

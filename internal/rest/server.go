@@ -10,11 +10,8 @@ import (
 	"time"
 )
 
-// shutdownGrace is the time that a shutdown leaves to the requests that are under way.
-const shutdownGrace = 10 * time.Second
-
-// readTimeout is the time for the headers and the body of a request. A client that takes longer gets the status 408.
-const readTimeout = 5 * time.Second
+const shutdownGrace = 10 * time.Second // for the requests that are under way when a shutdown begins
+const readTimeout = 5 * time.Second    // for headers and body; a client that takes longer gets the status 408
 
 // Serve answers requests until ctx ends. Then it waits at most 10 s for the requests that are under way. A handler
 // must answer within 15 s. [Deadline] sets a shorter limit, so that the handler has time left to answer with an error.

@@ -110,9 +110,9 @@ func (t *Tokens) SignUp(c *gin.Context) error {
 	return nil
 }
 
-// Authenticate rejects requests without a valid token. It stores the customer of the others for [Customer]. A bearer
-// token has precedence over the cookie. The cookie needs [SameOrigin] too, because Authenticate does not check which
-// site a request comes from.
+// Authenticate rejects requests without a valid token, and stores the customer of the token for [Customer]. A bearer
+// token has precedence over the cookie. Services that use the cookie need [SameOrigin] too, because Authenticate does
+// not check which site a request comes from.
 func (t *Tokens) Authenticate() gin.HandlerFunc {
 	return Handle(func(c *gin.Context) error {
 		scheme, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
@@ -121,11 +121,13 @@ func (t *Tokens) Authenticate() gin.HandlerFunc {
 		}
 		token = strings.TrimSpace(token)
 		if token == "" {
-			return Unauthorized.Errorf("The request needs a customer's token: %s, and send the token as Authorization: Bearer.", t.cfg.SignUp)
+			return Unauthorized.Errorf("The request needs a customer's token: %s, "+
+				"and send the token as Authorization: Bearer.", t.cfg.SignUp)
 		}
 		customer, err := t.Customer(token)
 		if err != nil {
-			return &Error{Class: Unauthorized, Detail: "The token is not valid, or has expired: sign up again.", Err: err}
+			return &Error{Class: Unauthorized,
+				Detail: "The token is not valid, or has expired: sign up again.", Err: err}
 		}
 		c.Set(customerKey, customer)
 		return nil

@@ -10,7 +10,6 @@ import (
 	"example.com/shop/internal/order"
 )
 
-// opener returns a function that opens a process with all parts.
 func opener(o *Options, n Neighbour) app.Opener {
 	return func(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error) {
 		s, err := Open(ctx, cfg, o, n, log)
@@ -45,8 +44,8 @@ func (c *Migrate) Run(ctx context.Context, program app.Program, n Neighbour) err
 	})
 }
 
-// OpenTool returns a function that opens the process of a command that runs once, which has none of the parts'
-// options.
+// OpenTool returns a function that opens the process of a command that runs once. Such a command has no options of the
+// parts.
 func OpenTool(n Neighbour) app.Opener { return opener(new(Options), n) }
 
 // Sweep is `reconcile`: it sweeps once, and prints the report.

@@ -31,8 +31,8 @@ type Demo struct {
 	app.Log
 }
 
-// DemoRun is one run of the demo. Its private servers run. Its database has no schema yet, and its process is not
-// open.
+// DemoRun describes a run of the demo at the moment when its private servers have started. Its database has no schema
+// yet, and its process is not open.
 type DemoRun struct {
 	DatabaseURL string // of the private PostgreSQL
 	URL         string // of the shop
@@ -43,8 +43,8 @@ type DemoRun struct {
 type DemoNeighbour struct {
 	Neighbour
 	demo.More
-	Welcome string // lines that the demo prints about it, each with a line break
-	Close   func() // is called when the demo ends; nil: nothing is
+	Welcome string // lines that the demo prints about the module, each with a line break
+	Close   func() // is called when the demo ends; may be nil
 }
 
 // The demo's reconciler sweeps often, and looks further ahead than orders wait for their payment, so that an operator
@@ -54,7 +54,7 @@ const (
 	demoLookahead = time.Minute
 )
 
-// options returns the options of the demo's process. Its servers are not known yet.
+// options returns the options of the demo's process. The addresses of its servers are not known yet.
 func (c *Demo) options() *Serve {
 	return &Serve{
 		Serve: app.Serve{
@@ -69,13 +69,14 @@ func (c *Demo) options() *Serve {
 		},
 		Options: Options{
 			TokenKey: rand.Text() + rand.Text(),
-			Order:    order.Options{OrderTimeout: c.OrderTimeout, OrderExtension: c.OrderExtension, MaxExtensions: 10, Bounds: c.Bounds},
-			Ops:      ops.Options{OpsToken: rand.Text()},
+			Order: order.Options{OrderTimeout: c.OrderTimeout, OrderExtension: c.OrderExtension,
+				MaxExtensions: 10, Bounds: c.Bounds},
+			Ops: ops.Options{OpsToken: rand.Text()},
 		},
 	}
 }
 
-// Run is `demo`. open returns what another module adds to the run; nil: none does.
+// Run runs the command `demo`. open returns what another module adds to the run, and is nil if no module does.
 func (c *Demo) Run(
 	ctx context.Context, program app.Program, open func(context.Context, DemoRun) (DemoNeighbour, error),
 ) error {
@@ -151,8 +152,7 @@ shop is running. Ctrl-C stops it and deletes its data.
 		c.OrderTimeout)
 }
 
-// demoAddr is the address of the demo, unless the user names another one.
-const demoAddr = "127.0.0.1:8080"
+const demoAddr = "127.0.0.1:8080" // unless the user names another address
 
 // listen listens on the address that the user has named, or on demoAddr, or on a free port if demoAddr is in use.
 func (c *Demo) listen(program app.Program) (net.Listener, error) {
@@ -183,8 +183,8 @@ func (o output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// stopWithGoRun stops the demo when its parent is `go run` and is killed: a killed parent cannot signal its child. A
-// demo with another parent, such as a shell, keeps running when that parent ends.
+// stopWithGoRun stops the demo when its parent is `go run` and is killed, because a killed parent cannot signal its
+// child. A demo with another parent, such as a shell, keeps running when that parent ends.
 func stopWithGoRun(ctx context.Context, stop func()) {
 	parent := os.Getppid()
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", parent))

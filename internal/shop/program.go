@@ -8,11 +8,11 @@ import (
 )
 
 // gcPercent makes Go's garbage collector run less often than by default, unless the variable GOGC is set. The service
-// has little memory in use and makes much garbage, so it would run many times a second. In a load test it took a sixth
-// of the processor time, and now the process needs some 20 MB more.
+// has little memory in use and makes much garbage, so the collector would run many times a second. In a load test
+// it took a sixth of the processor time. With this setting, the process needs some 20 MB more.
 const gcPercent = 400
 
-// Main is [app.Main], with this setting.
+// Main is [app.Main] with the setting gcPercent.
 func Main(program app.Program, commands any, bound ...any) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -20,7 +20,7 @@ func Main(program app.Program, commands any, bound ...any) {
 	app.Main(program, commands, bound...)
 }
 
-// Program describes the program. version is the one that the build set; without one, it is that of the module.
+// Program describes the program. The version is the one that the build has set or, if it is empty, the module's.
 func Program(version string) app.Program {
 	if version == "" {
 		version = app.ModuleVersion()

@@ -1,4 +1,4 @@
-// Package shop builds the service of its parts. The method build of [Shop] is the table of contents.
+// Package shop builds the service from its parts. The method build of [Shop] is the table of contents.
 package shop
 
 import (
@@ -29,14 +29,14 @@ type Shop struct {
 
 // Neighbour is what another module adds to the service. Each field may be nil.
 type Neighbour struct {
-	// Migrations are the sets of its modules, in their order. The core's comes before them.
+	// Migrations are the sets of its modules, in their order. The core's set comes before them.
 	Migrations []migrations.Set
 	// Dependents are the packages whose rows refer to orders.
 	Dependents []order.Dependent
 	// Pages are what the module adds to the pages.
 	Pages []web.Extension
-	// Add adds the module to a process, and changes how its orders are connected. It returns a function that adds what
-	// needs the orders.
+	// Add adds the module to a process, and sets the hooks with which the orders call it. It returns a function that
+	// adds what needs the orders.
 	Add func(ctx context.Context, p *app.Process, h *order.Hooks) (finish func(*Shop) error, err error)
 }
 
@@ -72,7 +72,6 @@ func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slo
 	return s, nil
 }
 
-// build adds all parts to the process.
 func (s *Shop) build(ctx context.Context, o *Options, n Neighbour, hooks order.Hooks) (err error) {
 	p := s.Process
 	if p.Has(app.API) {
@@ -107,10 +106,10 @@ func (s *Shop) build(ctx context.Context, o *Options, n Neighbour, hooks order.H
 	return finish(s)
 }
 
-// checkModules returns an error if a process with the given roles must not use a database that has the schema of
-// other modules. Orders of such a shop may have to be paid in another module, and have rows there, so an API without
-// it would give goods away, and a reconciler without it could remove orders whose rows are needed. Workers and relays
-// do with orders what they do in every program.
+// checkModules returns an error if a process with these roles must not use the database, because the database has the
+// schema of a module that the program lacks. Orders may have to be paid in that module, and may have rows there. An API
+// without the module would give goods away, and a reconciler without it could remove orders whose rows are needed.
+// Workers and relays may use the database, because they treat orders as in every program.
 func checkModules(ctx context.Context, c *app.Connections, cfg app.Config, log *slog.Logger) error {
 	others, err := migrations.OtherModules(ctx, c.Pool, cfg.Migrations...)
 	if err != nil || len(others) == 0 {
@@ -118,9 +117,9 @@ func checkModules(ctx context.Context, c *app.Connections, cfg app.Config, log *
 	}
 	modules := strings.Join(others, " and ")
 	if slices.Contains(cfg.Roles, app.API) || slices.Contains(cfg.Roles, app.Reconciler) {
-		return fmt.Errorf("the database has the schema of %[1]s, which this program lacks: with the role api it would let "+
-			"customers pay orders at once that must be paid elsewhere, and with the role reconciler it could remove orders "+
-			"whose rows are needed there: run the program that has %[1]s, or set %[2]s to another database",
+		return fmt.Errorf("the database has the schema of %[1]s, which this program lacks: with the role api it would "+
+			"let customers pay orders at once that must be paid elsewhere, and with the role reconciler it could "+
+			"remove orders whose rows are needed there: run the program that has %[1]s, or set %[2]s to another database",
 			modules, app.OptionName("database-url"))
 	}
 	log.Warn("the database has the schema of a module that this program lacks; "+

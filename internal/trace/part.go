@@ -1,9 +1,9 @@
 // Package trace traces requests, statements, commands to Redis, calls to other services, and the batches of workers
 // and reconcilers with OpenTelemetry.
 //
-// The span of the request that created a row is stored with the row. What is done with the row later, perhaps half an
-// hour later and after Redis was wiped, is a trace of its own that links to this span: a trace that lasts as long as
-// anything is done with the row would be too long to look at, and a batch has many rows.
+// The span of the request that created a row is stored with the row. Later work on the row, perhaps half an hour later
+// and after Redis was wiped, has a trace of its own that links to this span. One trace for the whole life of a row
+// would be too long to look at, and a batch works on many rows.
 package trace
 
 import (
@@ -30,15 +30,17 @@ import (
 // Spans returns the spans in which rows were created, by the ids of the rows.
 type Spans func(ctx context.Context, ids []string) ([][]byte, error)
 
-// New returns the tracer of a process with these connections, whose statements and commands it traces, if the
-// standard variables of OpenTelemetry name a collector: OTEL_EXPORTER_OTLP_ENDPOINT or
-// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. Otherwise it returns nil. The other variables, such as OTEL_TRACES_SAMPLER and
-// OTEL_SERVICE_NAME, have their usual meaning, but the protocol is http/protobuf.
+// New returns a tracer, which traces the statements and the commands of the connections, if a standard variable of
+// OpenTelemetry names a collector: OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. Otherwise it
+// returns nil. The other variables, such as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, have their usual meaning, except
+// that the protocol must be http/protobuf.
 func New(c *app.Connections, name string, spans Spans, log *slog.Logger) (*Tracer, error) {
 	if !enabled() {
 		return nil, nil
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("spans are not exported, or not as the variables say", "error", err) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		log.Warn("spans are not exported, or not as the variables say", "error", err)
+	}))
 	processor, options, err := newExport(name)
 	if err != nil {
 		return nil, app.Usage(err)
@@ -59,7 +61,6 @@ func New(c *app.Connections, name string, spans Spans, log *slog.Logger) (*Trace
 	return t, nil
 }
 
-// enabled reports whether the environment names a collector.
 func enabled() bool {
 	return !strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") && os.Getenv("OTEL_TRACES_EXPORTER") != "none" &&
 		(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "")
@@ -68,13 +69,13 @@ func enabled() bool {
 func checkProtocol() error {
 	const name = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 	if protocol := cmp.Or(os.Getenv(name), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf"); protocol != "http/protobuf" {
-		return fmt.Errorf("the protocol of OpenTelemetry is %q: set %s=http/protobuf, which collectors receive at port 4318", protocol, name)
+		return fmt.Errorf("the protocol of OpenTelemetry is %q: set %s=http/protobuf, "+
+			"which collectors receive at port 4318", protocol, name)
 	}
 	return nil
 }
 
-// maxLinks is the largest number of links of a span: a batch of a reconciler has up to 1,000 rows.
-const maxLinks = 1000
+const maxLinks = 1000 // of a span, because a batch of a reconciler has up to 1,000 rows
 
 // newExport returns the exporter of spans that have ended, and the options of the providers that make spans for it.
 func newExport(name string) (sdk.SpanProcessor, []sdk.TracerProviderOption, error) {
@@ -103,9 +104,9 @@ func newExport(name string) (sdk.SpanProcessor, []sdk.TracerProviderOption, erro
 
 // providers make spans. They differ in the spans that they export.
 type providers struct {
-	requests trace.TracerProvider // those that the variables OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG choose
-	linked   trace.TracerProvider // all: a span with links is made only if it links to a span that is exported
-	within   trace.TracerProvider // those within others that are exported, so that an idle worker's commands make none
+	requests trace.TracerProvider // the spans that the variables OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG choose
+	linked   trace.TracerProvider // all spans, because a span with links is made only if it links to an exported span
+	within   trace.TracerProvider // spans within an exported span, so that the commands of an idle worker make none
 }
 
 func newProviders(options ...sdk.TracerProviderOption) providers {

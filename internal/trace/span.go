@@ -20,7 +20,7 @@ func (t *Tracer) Span(ctx context.Context) []byte {
 	return []byte(carrier[traceparent])
 }
 
-// linksOf returns links to stored spans. It leaves out what is no stored span.
+// linksOf returns links to stored spans. It skips values that are not stored spans.
 func linksOf(stored [][]byte) []trace.Link {
 	links := make([]trace.Link, 0, len(stored))
 	for _, s := range stored {

@@ -38,8 +38,7 @@ func newTracer(from providers, spans Spans, log *slog.Logger) *Tracer {
 	}
 }
 
-// stopTimeout is how long a process that stops tries to export its last spans.
-const stopTimeout = 3 * time.Second
+const stopTimeout = 3 * time.Second // for the export of the last spans, when the process stops
 
 // Close exports the spans that wait for their export.
 func (t *Tracer) Close() {
@@ -62,9 +61,11 @@ func (t *Tracer) StartTasks(ctx context.Context, kind string, ids []string) (spa
 		attribute.String("messaging.destination.name", kind), attribute.Int("messaging.batch.message_count", len(ids)))
 }
 
-// start begins a span with links, which belongs to no other span. Without a link it begins none: no request of the
-// batch is exported.
-func (t *Tracer) start(ctx context.Context, name string, spans [][]byte, attributes ...attribute.KeyValue) (context.Context, func(error)) {
+// start begins a span that has links and no parent. Without links it begins no span, because no request of the batch is
+// exported.
+func (t *Tracer) start(
+	ctx context.Context, name string, spans [][]byte, attributes ...attribute.KeyValue,
+) (context.Context, func(error)) {
 	links := linksOf(spans)
 	if len(links) == 0 {
 		return ctx, func(error) {}
@@ -89,8 +90,7 @@ func ending(span trace.Span) func(error) {
 	}
 }
 
-// quiet are the routes that monitoring requests every few seconds.
-var quiet = []string{"/healthz", "/readyz", "/metrics"}
+var quiet = []string{"/healthz", "/readyz", "/metrics"} // monitoring requests these routes every few seconds
 
 // Request is a handler that makes a span of a request, as the semantic conventions for HTTP say. The span of a
 // request that changes a row links to the request that created the row.
