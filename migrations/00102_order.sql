@@ -1,6 +1,6 @@
 -- +goose Up
--- CHECK constraints tie an order's status to its timestamps, and its timestamps to the time when it ends unpaid. So no
--- statement of any package can store a late payment, an early timeout, or an order that is both paid and cancelled.
+-- CHECK constraints tie an order's status to its timestamps, and its timestamps to the time when it ends unpaid, so that
+-- no statement of any package can store a late payment, an early timeout, or an order that is both paid and cancelled.
 
 CREATE TABLE customers (
     id         uuid PRIMARY KEY,
@@ -74,8 +74,8 @@ CREATE TABLE orders (
     CONSTRAINT orders_idempotency_key UNIQUE (customer_id, idempotency_key)
 ) WITH (
     -- Each update of an order changes an indexed column, so that none is HOT, and free space in its page would have
-    -- no use. Autovacuum frees old versions at a twentieth of the table, and not at a fifth, so that new orders take
-    -- their place.
+    -- no use. Autovacuum frees old versions when they are a twentieth of the table, and not a fifth, so that new
+    -- orders take their place.
     autovacuum_vacuum_scale_factor = 0.05
 );
 
@@ -116,7 +116,7 @@ CREATE TABLE stock_books (
     fillfactor = 50 -- A booking updates the row of each product that it sums up; the free half keeps these updates HOT.
 );
 
--- What happened to an order between its placement and its end. The order's own row has these two.
+-- What happened to an order between its placement and its end. The row of the order has its placement and its end.
 CREATE TABLE order_events (
     id       bigint      GENERATED ALWAYS AS IDENTITY,
     order_id uuid        NOT NULL REFERENCES orders ON DELETE CASCADE,
@@ -132,7 +132,7 @@ CREATE TABLE order_events (
         (type = 'rescheduled') = (deadline IS NOT NULL) AND (type = 'rescheduled' AND actor = 'operator') = (reason IS NOT NULL))
 );
 
--- The audit trail. The number sorts the entries of an order. The end has the largest one, so that it is the last.
+-- The audit trail. The number sorts the entries of an order. The end has the largest number, so that it comes last.
 CREATE VIEW order_trail AS
     SELECT id AS order_id, 0::bigint AS number, 'placed' AS type, 'customer' AS actor, created_at AS at,
            NULL::timestamptz AS deadline, NULL AS reason

@@ -37,7 +37,7 @@ type wish struct {
 }
 
 // fingerprint returns a hash of the wish, to detect that an idempotency key is reused for another wish. It is nil
-// without a key. A change of it makes requests fail that are repeated while the old and the new version run.
+// without a key. If a new version computes another hash, requests that are repeated during the update fail.
 func (w wish) fingerprint() []byte {
 	if w.key == "" {
 		return nil

@@ -1,6 +1,6 @@
 -- Creates a booking after lock.sql: it takes the seats, all or none, and writes the booking and the outbox row of the
--- task that expires it. It returns why it has created none: 'exists', if a booking has the idempotency key already,
--- 'unknown', 'bound' or 'taken'; or '' if it has created the booking. The constant getSQL then returns the booking.
+-- task that expires it. It returns why it has created no booking, 'exists' (a booking has the idempotency key
+-- already), 'unknown', 'bound' or 'taken', or '' if it has created one. The constant getSQL then returns the booking.
 --
 -- @id · @customer · @screening · @seats: their names, NULL for any free ones · @count of seats · @code
 -- @key: idempotency key, '' for none · @fingerprint, NULL without a key · @timeout in microseconds
@@ -10,8 +10,8 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at
 ),
 open AS MATERIALIZED (
-    -- An overdue booking does not count, because its customer can no longer confirm it. This is a FILTER, so
-    -- that PostgreSQL does not use the index of the deadlines, which has the bookings of all customers.
+    -- An overdue booking does not count, because its customer can no longer confirm it. This condition is a FILTER,
+    -- so that PostgreSQL does not use the index of the deadlines, which has the bookings of all customers.
     SELECT coalesce(sum(cardinality(b.seats)) FILTER (WHERE b.expires_at > clock.at), 0) AS seats,
            json_agg(b.id) FILTER (WHERE b.expires_at > clock.at) AS ids
     FROM clock LEFT JOIN bookings b ON b.customer_id = @customer::uuid AND b.status = 'pending'

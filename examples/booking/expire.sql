@@ -8,10 +8,9 @@ WITH setting AS MATERIALIZED (
 ),
 locked AS MATERIALIZED (
     -- The count makes PostgreSQL evaluate setting first.
-    -- SKIP LOCKED: a session that has locked a booking is about to confirm it. The rest of the batch need not
-    -- wait.
-    -- CASE: PostgreSQL cannot use the index of pending bookings for it, so it reads the bookings by their ids. With the
-    -- plain conditions it may read all that are due for each batch.
+    -- SKIP LOCKED: a session that has locked a booking is about to confirm it. The rest of the batch need not wait.
+    -- CASE: PostgreSQL cannot use the index of pending bookings for this condition, so it reads the bookings by their
+    -- ids. With the plain conditions it may read, for each batch, all bookings that are due.
     SELECT id, expires_at FROM bookings
     WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN expires_at <= now() END
       AND (SELECT count(*) FROM setting) = 1

@@ -1,6 +1,6 @@
 -- Locks what decides on a new booking: its screening, then its customer. The next statement of the transaction
--- decides. It cannot be part of this statement: a statement that waits for a lock still sees the other rows as they
--- were before its wait.
+-- decides. It cannot be part of this statement, because a statement that waits for a lock still sees the other rows as
+-- they were before its wait.
 --
 -- The lock of the screening puts its bookings one after the other, so that a booking of any free seats finds those
 -- that became free before. If your customers name all seats, you do not need it: the locks of the seats suffice.

@@ -30,15 +30,15 @@ CREATE TABLE IF NOT EXISTS bookings (
     CONSTRAINT bookings_idempotency CHECK ((idempotency_key IS NULL) = (fingerprint IS NULL)),
     CONSTRAINT bookings_idempotency_key UNIQUE (customer_id, idempotency_key)
 );
--- The reconciler reads pending rows by this index. Its size depends on the number of pending rows, not on the table's.
+-- The reconciler reads pending rows by this index. Its size depends on the number of pending rows, not of all rows.
 CREATE INDEX IF NOT EXISTS bookings_pending_deadline ON bookings (expires_at, id) WHERE status = 'pending';
 -- A creation sums up the seats in the pending bookings of its customer.
 CREATE INDEX IF NOT EXISTS bookings_open ON bookings (customer_id) WHERE status = 'pending';
 -- The invariants compare the bookings that hold seats with the seats.
 CREATE INDEX IF NOT EXISTS bookings_holding ON bookings (screening_id) WHERE status IN ('pending', 'confirmed');
 
--- The shared rows. The seat has its booking, so it has at most one. The names sort in the order in which a booking of
--- any seats takes them.
+-- The shared rows. A seat refers to its booking, so that it has at most one. The names sort in the order in which a
+-- booking of any seats takes them.
 CREATE TABLE IF NOT EXISTS seats (
     screening_id uuid NOT NULL REFERENCES screenings,
     seat         text NOT NULL CHECK (seat <> ''),

@@ -47,7 +47,7 @@ type service struct {
 	options     *options
 	publisher   publisher
 	gate        *postgres.Gate    // for creations, which may wait for locks
-	turns       *postgres.KeyGate // for those of them that need the same screening
+	turns       *postgres.KeyGate // for creations that need the same screening
 	lockTimeout string            // of creations
 
 	delay.TaskRows

@@ -4,8 +4,8 @@
 -- $1 ids · $2 actor: the worker or the reconciler
 WITH locked AS MATERIALIZED (
     -- SKIP LOCKED: a session that has locked an invitation is about to accept it. The rest of the batch need not wait.
-    -- CASE: PostgreSQL cannot use the index of pending invitations for it, so it reads the invitations by their ids.
-    -- With the plain conditions it may read all that are due for each batch.
+    -- CASE: PostgreSQL cannot use the index of pending invitations for this condition, so it reads the invitations by
+    -- their ids. With the plain conditions it may read, for each batch, all invitations that are due.
     SELECT id FROM invitations
     WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN expires_at <= now() END
     ORDER BY id

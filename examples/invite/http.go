@@ -52,7 +52,8 @@ func addRoutes(r gin.IRouter, s *store, publisher *delay.Publisher, timeout time
 			return rest.OutcomeUnknown(notFound(err, id), "Repeat the request: it is idempotent.")
 		}
 		if i.Status != "accepted" {
-			return errExpired.Errorf("The invitation was not accepted by its deadline, %s.", i.ExpiresAt.Format(time.RFC3339))
+			return errExpired.Errorf("The invitation was not accepted by its deadline, %s.",
+				i.ExpiresAt.Format(time.RFC3339))
 		}
 		c.JSON(http.StatusOK, i)
 		return nil

@@ -49,11 +49,10 @@ var (
 //go:embed openapi.yaml
 var contract []byte
 
-// rows describes the invitations that time out: to time out an invitation means to expire it. Invitations share no rows.
+// rows describes the invitations that time out, that is, expire. Invitations share no rows.
 var rows = reconcile.Rows{Table: "invitations", Due: "expires_at", TimeOut: expireSQL}
 
-// addInvitations adds invitations to a process: their routes, the kind of task that expires them, and
-// their invariants.
+// addInvitations adds to a process the routes, the kind of task that expires invitations, and the invariants.
 func addInvitations(p *app.Process, timeout time.Duration) error {
 	expire, err := p.NewKind(expireKind)
 	if err != nil {
@@ -98,7 +97,8 @@ var errUnknown = errors.New("there is no invitation with this id")
 
 func (s *store) create(ctx context.Context, email string, timeout time.Duration) (*invitation, error) {
 	var i invitation
-	err := s.db.WithContext(ctx).Raw(createSQL, keyset.NewID(), email, timeout.Microseconds(), s.RowKind(expireKind)).Scan(&i).Error
+	err := s.db.WithContext(ctx).
+		Raw(createSQL, keyset.NewID(), email, timeout.Microseconds(), s.RowKind(expireKind)).Scan(&i).Error
 	if err != nil {
 		return nil, fmt.Errorf("create invitation: %w", err)
 	}

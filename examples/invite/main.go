@@ -63,8 +63,8 @@ func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 	return c.Serve.Run(ctx, program, c.open)
 }
 
-// migrateCommand is the command migrate. The migrations create the outbox and the table of the reconciler's reports,
-// and also those of other programs in this module, if there are any; they stay empty here.
+// migrateCommand is the command migrate. The migrations create the outbox, the table of the reconciler's reports, and
+// the tables of other programs in this module, if there are any. The tables of other programs stay empty.
 type migrateCommand struct{ app.Migrate }
 
 func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {

@@ -17,5 +17,5 @@ CREATE TABLE IF NOT EXISTS invitations (
             ELSE false
         END)
 );
--- The reconciler reads pending rows by this index. Its size depends on the number of pending rows, not on the table's.
+-- The reconciler reads pending rows by this index. Its size depends on the number of pending rows, not of all rows.
 CREATE INDEX IF NOT EXISTS invitations_pending_deadline ON invitations (expires_at, id) WHERE status = 'pending';

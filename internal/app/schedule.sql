@@ -7,7 +7,7 @@
 -- $3 number of buckets
 -- $4 maximum number of rows that are counted of a bucket
 --
--- Columns: at, the present time · from_us, the microseconds from that time to the first bucket · counted, the number of rows
+-- Columns: at, the present time · from_us, the microseconds from at to the first bucket · counted, the number of rows
 -- · covered_us, the microseconds from the start of the bucket to the due time of the last row that is counted
 WITH clock AS (
     SELECT at, width, date_bin(width, at, 'epoch') - ($2::bigint - 1) * width AS first

@@ -28,8 +28,8 @@ var initdbArgs = []string{"-U", databaseName, "-A", "trust", "-E", "UTF8", "--lo
 // attempt.
 //
 // initdb needs a second of processor time, which is most of a server's start. So the first cluster of each version is
-// kept as an archive in the user's directory for caches, and later ones are copies of it. Without an archive that can
-// be read completely, and without such a directory of this user, initdb runs. The archive may be deleted at any time.
+// kept as an archive in the user's directory for caches, and later clusters are copies of it. If the archive cannot be
+// read completely, or this user has no such directory, initdb runs. The archive may be deleted at any time.
 func newCluster(ctx context.Context, run runner, dir string) error {
 	cmd := run(childOf(syscall.SIGKILL), "postgres", "--version")
 	version, err := finish(ctx, cmd, filepath.Join(dir, "version.log"))
@@ -57,7 +57,7 @@ func newCluster(ctx context.Context, run runner, dir string) error {
 
 // archivePath returns the path of the archive of a cluster that the version's initdb has made, or "" if this process
 // has no directory for caches. The path of the binary is part of the key, because two builds of a version may differ
-// in the size of a page, and so is the time zone, which initdb writes to the configuration.
+// in the size of a page.
 func archivePath(server, version string) string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -196,10 +196,10 @@ func writeFile(path string, mode fs.FileMode, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// renumber gives a copied cluster a system identifier of its own, as initdb does. PostgreSQL compares it, so that a
-// standby does not follow another cluster that has taken its primary's port, and package postgres refuses a server of
-// another cluster by it. The identifier is in the control file, at its beginning, and in the header of the WAL, where
-// the server compares it when it starts.
+// renumber gives a copied cluster a system identifier of its own, as initdb does. PostgreSQL compares the identifiers,
+// so that a standby does not follow another cluster that has taken its primary's port, and package postgres uses them
+// to refuse a server of another cluster. The identifier is at the beginning of the control file, and in the header of
+// the WAL, where the server compares it when it starts.
 func renumber(data string) error {
 	path := filepath.Join(data, "global", "pg_control")
 	control, err := os.ReadFile(path)

@@ -122,8 +122,8 @@ func (c *Container) addr() string { return net.JoinHostPort("127.0.0.1", strconv
 
 // untilEOF runs the image's server as process 1 of the container, and stops the server when standard input ends. The
 // engine closes standard input when its client, the command in [Container], ends for any reason. So the container does
-// not outlive this process. The kernel drops a signal to process 1 if the process has no handler for it. So the script
-// repeats the signal until the server has installed its handler.
+// not outlive this process. The kernel drops a signal to process 1 if the process has no handler for it, so the
+// script repeats the signal until the server has installed its handler.
 const untilEOF = `
 exec 3<&0
 (
@@ -140,7 +140,8 @@ func (c *Container) Restart(ctx context.Context) error {
 		"--publish", fmt.Sprintf("127.0.0.1:%d:%d", c.port, c.serverPort), "--tmpfs", c.data + ":mode=1777",
 	}
 	for name := range c.env {
-		args = append(args, "--env", name) // without the value: other users can see the command line, but not the environment
+		// The value is not an argument, because other users can see the command line, but not the environment.
+		args = append(args, "--env", name)
 	}
 	args = append(args, "--entrypoint", "sh", c.image, "-c", untilEOF, "sh")
 	cmd := exec.Command(c.engine.command, append(args, c.args...)...)
@@ -194,8 +195,8 @@ func containerName() string {
 	return fmt.Sprintf("%s%d-%s-%s", namePrefix, os.Getpid(), strings.ToLower(rand.Text()[:8]), host)
 }
 
-// removeStale removes the containers that processes of this machine created but did not start, because the processes
-// were killed before. It ignores errors, because the next container starts also if a stale one remains.
+// removeStale removes the containers that processes of this machine created, but were killed before they started them.
+// It ignores errors, because the next container starts also if a stale one remains.
 func (e Engine) removeStale(ctx context.Context) {
 	host, _ := os.Hostname()
 	names, _ := exec.CommandContext(ctx, e.command, "ps", "--all", "--filter", "status=created",

@@ -25,12 +25,12 @@ import (
 	"time"
 )
 
-// startTimeout is the longest time for the start of a server. On an idle machine a start takes half a second. With a longer
-// time a caller learns later that a server does not start. With a shorter one a start fails on a busy machine.
+// startTimeout is the longest time for the start of a server. A start takes half a second on an idle machine, and much
+// longer on a busy one.
 const startTimeout = time.Minute
 
-// stopTimeout is the time that a server has to stop, before it is killed. With a longer time a caller waits longer for a server
-// that hangs. With a shorter one a server that is busy is killed.
+// stopTimeout is the time that a server has to stop before it is killed. A busy server needs some of it, and a server
+// that hangs delays its caller by all of it.
 const stopTimeout = 5 * time.Second
 
 // process is a child process.
@@ -40,9 +40,9 @@ type process struct {
 	ended   <-chan struct{} // closed when the child has ended
 }
 
-// StartChild starts a command as a child process. Linux kills the child when this process ends, even if this process is killed.
-// The channel is closed when the child has ended and its output was written. Of the command's attributes the child has only
-// the credential.
+// StartChild starts a command as a child process. Linux kills the child when this process ends, even if this process is
+// killed. The channel is closed when the child has ended and its output was written. The child keeps only the
+// credential of the command's attributes.
 func StartChild(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
 	attr := childOf(syscall.SIGKILL)
 	if cmd.SysProcAttr != nil {
@@ -140,8 +140,8 @@ var errNotListening = errors.New("it does not listen on its port yet")
 var listening = regexp.MustCompile(`(?i)ready to accept|sentinel id is|process up`)
 
 // listens reports whether the child's log says that the child listens on its port. An answer on that port would prove
-// nothing: it could come from another server that took the port first. A standby is "ready to accept read-only connections", a
-// Sentinel that listens logs its id, and PgBouncer is a "process up".
+// nothing: it could come from another server that took the port first. A standby is "ready to accept read-only
+// connections", a Sentinel that listens logs its id, and PgBouncer is a "process up".
 func (p *process) listens() bool {
 	log, err := os.ReadFile(p.logPath)
 	return err == nil && listening.Match(log)
@@ -154,19 +154,19 @@ func (p *process) logTail() string {
 		return err.Error()
 	}
 	log = bytes.TrimSpace(log)
-	const maxTail = 600 // bytes; more would hide the error in a long line, and fewer could leave out the cause
+	const maxTail = 600 // bytes: enough for the cause, in a line that is not too long to read
 	if len(log) > maxTail {
 		log = log[len(log)-maxTail:]
 	}
 	return strings.Join(strings.Fields(string(log)), " ")
 }
 
-// FreePort returns a port from 20000 to 31999 of 127.0.0.1 on which no process listens. Another process may take it before the
-// caller does. The system never gives such a port to a connection, or to a listener that asks for any port: those ports are
-// higher (on Linux from 32768 on, see ip(7)). So the port stays free while a server is restarted.
+// FreePort returns a port from 20000 to 31999 of 127.0.0.1 on which no process listens. Another process may take it
+// before the caller does. The system never gives such a port to a connection, or to a listener that asks for any port:
+// those ports are higher, on Linux 32768 and up, see ip(7). So the port stays free while a server is restarted.
 func FreePort() (int, error) { return FreePortIn(20_000, 32_000) }
 
-// FreePortIn is [FreePort] with other ports: from the first one to the one before end.
+// FreePortIn is [FreePort] for the ports from first to end-1.
 func FreePortIn(first, end int) (int, error) {
 	var err error
 	for range 100 {

@@ -13,8 +13,8 @@ import (
 )
 
 // ErrNoPgBouncer means that the machine does not have PgBouncer.
-var ErrNoPgBouncer = errors.New("no pgbouncer in PATH or in /usr/sbin: install it (Debian and Ubuntu: apt-get install pgbouncer; " +
-	"macOS: brew install pgbouncer)")
+var ErrNoPgBouncer = errors.New("no pgbouncer in PATH or in /usr/sbin: install it " +
+	"(Debian and Ubuntu: apt-get install pgbouncer; macOS: brew install pgbouncer)")
 
 // PgBouncer is a private PgBouncer.
 type PgBouncer struct {
@@ -22,9 +22,9 @@ type PgBouncer struct {
 	process *process
 }
 
-// StartPgBouncer runs a PgBouncer with a configuration, the content of pgbouncer.ini, which ends with the section [pgbouncer].
-// It works in dir, an existing directory, and accepts every user without a password. If the machine has no PgBouncer, the error
-// is [ErrNoPgBouncer].
+// StartPgBouncer runs a PgBouncer. The configuration is the content of pgbouncer.ini, and ends with the section
+// [pgbouncer]. It works in dir, an existing directory, and accepts every user without a password. If the machine has no
+// PgBouncer, the error is [ErrNoPgBouncer].
 func StartPgBouncer(ctx context.Context, dir, config string) (*PgBouncer, error) {
 	path, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -33,7 +33,7 @@ func StartPgBouncer(ctx context.Context, dir, config string) (*PgBouncer, error)
 	if err != nil {
 		return nil, ErrNoPgBouncer
 	}
-	// Another user runs it, who may have no access to the directory of a symbolic link in PATH.
+	// It may run as another user, who may have no access to the directory of a symbolic link in PATH.
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ type Servers struct {
 	dir string // removed by Stop
 }
 
-// StartServers starts the servers. It writes what takes long to progress.
+// StartServers starts the servers. It reports the steps that take long, such as a download, to the writer progress.
 func StartServers(ctx context.Context, progress io.Writer) (*Servers, error) {
 	dir, err := TempDir()
 	if err != nil {

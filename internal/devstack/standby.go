@@ -22,9 +22,9 @@ func (p *Postgres) StartStandby(ctx context.Context) (*Postgres, error) {
 	})
 }
 
-// Follow makes the server a standby of another one, as an old primary that comes back: it stops the server, replaces its data
-// by a copy, and starts it at the same address. A copy is always possible. pg_rewind is not: it needs settings that the old
-// primary must have had before.
+// Follow makes the server, such as an old primary that comes back, a standby of another one. It stops the server,
+// replaces its data by a copy, and starts it at the same address. It does not use pg_rewind, which needs settings that
+// the old primary must have had before, because a copy is always possible.
 func (p *Postgres) Follow(ctx context.Context, primary *Postgres) error {
 	if err := p.Stop(); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (p *Postgres) AwaitStandby(ctx context.Context) error {
 	return p.Set(ctx, `synchronous_standby_names = '*'`)
 }
 
-// SetReadOnly makes the server reject all changes, in the sessions that exist too, as before a switch-over.
+// SetReadOnly makes the server reject all changes, also in sessions that exist already, as before a switch-over.
 func (p *Postgres) SetReadOnly(ctx context.Context) error {
 	return p.Set(ctx, `default_transaction_read_only = on`)
 }

@@ -15,8 +15,8 @@ const (
 	dirPrefix = "devstack-"
 	// lockName is a file in each directory. The process that made the directory has locked the file. The kernel
 	// releases the lock when the process ends for any reason. The process id in the directory's name does not show
-	// whether the process runs: another process may have this id by now. In another container that shares the directory
-	// for temporary files, the id may belong to another process or to none.
+	// whether the process runs, because another process may have this id by now. In another container that shares the
+	// directory for temporary files, the id may belong to another process or to none.
 	lockName = "lock"
 )
 

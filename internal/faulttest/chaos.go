@@ -22,8 +22,10 @@ import (
 var (
 	chaosFor   = flag.Duration("chaos.for", 20*time.Second, "how long the chaos test injects faults")
 	chaosAlone = flag.Bool("chaos.alone", false, "the service of the chaos test has no Redis")
-	chaosKeep  = flag.Duration("chaos.keep", 0, "the time for which the service of the chaos test keeps ended rows, at least 20s; 0: for ever")
-	chaosSeed  = flag.Uint64("chaos.seed", 0, "the seed of the chaos test's plan, to repeat an earlier one; 0: a random one")
+	chaosKeep  = flag.Duration("chaos.keep", 0,
+		"the time for which the service of the chaos test keeps ended rows, at least 20s; 0: for ever")
+	chaosSeed = flag.Uint64("chaos.seed", 0,
+		"the seed of the chaos test's plan, to repeat an earlier one; 0: a random one")
 )
 
 // ChaosFault is a fault that the chaos test injects into one part of a deployment. The function begin begins the fault
@@ -99,7 +101,8 @@ var postgresChaos = []ChaosFault{
 		return d.rejectTimeouts(fmt.Sprintf(`hashtext(id::text) %% 4 <> %d`, pick%4))
 	}},
 	{"sessions terminated", PostgresServer, func(d *Deployment, _ int) func() {
-		d.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '` + d.Service.Program + `'`)
+		d.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE application_name = '` + d.Service.Program + `'`)
 		return func() {}
 	}},
 }
@@ -207,7 +210,8 @@ func (d *Deployment) corrupt(rng *rand.Rand) {
 		case 1: // a third type
 			testenv.Must(d.T, d.RDB.Set(ctx, key, "foreign", 0).Err())
 		case 2: // ZADD fails if another call has given the key another type
-			_ = d.RDB.ZAdd(ctx, set, redis.Z{Member: foreignID, Score: math.Inf(1 - 2*rng.IntN(2))}, redis.Z{Member: foreignBytes, Score: 1e300}).Err()
+			_ = d.RDB.ZAdd(ctx, set, redis.Z{Member: foreignID, Score: math.Inf(1 - 2*rng.IntN(2))},
+				redis.Z{Member: foreignBytes, Score: 1e300}).Err()
 		case 3: // due in 30,000 years
 			ids, _ := d.RDB.ZRange(ctx, queue.due, 0, -1).Result()
 			for _, id := range ids {
@@ -271,7 +275,8 @@ func draw(rng *rand.Rand, faults []ChaosFault, total time.Duration) (plan []stag
 	for planned := time.Duration(0); planned < total; {
 		s := stage{
 			faults: []ChaosFault{faults[rng.IntN(len(faults))]}, pick: rng.IntN(1000),
-			last: time.Duration(100+rng.IntN(4900)) * time.Millisecond, calm: time.Duration(rng.IntN(3000)) * time.Millisecond,
+			last: time.Duration(100+rng.IntN(4900)) * time.Millisecond,
+			calm: time.Duration(rng.IntN(3000)) * time.Millisecond,
 		}
 		if second := faults[rng.IntN(len(faults))]; second.Part != s.faults[0].Part {
 			s.faults = append(s.faults, second)
@@ -292,8 +297,8 @@ func Chaos(t *testing.T, s *Service, more ...ChaosFault) {
 	NeedsProcesses(t)
 	t.Parallel()
 	if *chaosKeep != 0 && (*chaosKeep < 20*time.Second || s.Keep == "") {
-		t.Fatalf("-chaos.keep is %v, want at least 20s, which customers need to see their rows, and a service that removes rows",
-			*chaosKeep)
+		t.Fatalf("-chaos.keep is %v, want at least 20s, which customers need to see their rows, "+
+			"and a service that removes rows", *chaosKeep)
 	}
 	run := chaosRun{service: s, faults: append(s.chaosFaults(), more...), seed: *chaosSeed}
 	for run.seed == 0 {
@@ -335,7 +340,8 @@ func (r chaosRun) command(t *testing.T) string {
 	tests, err := filepath.Rel(module, here)
 	testenv.Must(t, err)
 	name, _, _ := strings.Cut(t.Name(), "/") // without that of a repeated measurement
-	return fmt.Sprintf("TEST_ALL=1 go test ./%s -timeout %v -run '^%s$' -chaos.for=%v -chaos.keep=%v -chaos.alone=%v -chaos.seed=%d",
+	return fmt.Sprintf("TEST_ALL=1 go test ./%s -timeout %v -run '^%s$' "+
+		"-chaos.for=%v -chaos.keep=%v -chaos.alone=%v -chaos.seed=%d",
 		tests, chaosLimit(), name, *chaosFor, *chaosKeep, *chaosAlone, r.seed)
 }
 

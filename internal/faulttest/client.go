@@ -106,7 +106,8 @@ func (c *Client) Try(r Request) (Answer, error) {
 	if err != nil {
 		return Answer{Ended: ended, Took: ended.Sub(began)}, err
 	}
-	a := Answer{resp.StatusCode, resp.Header, body, ended, ended.Sub(began), c.service.rejectionOf(resp.StatusCode, body)}
+	a := Answer{resp.StatusCode, resp.Header, body, ended, ended.Sub(began),
+		c.service.rejectionOf(resp.StatusCode, body)}
 	promised, err := c.service.Contract()
 	if err != nil {
 		return a, err
@@ -164,10 +165,12 @@ func (c *Client) signUp() error {
 		if user.path == "" {
 			continue
 		}
-		a := (&Client{service: c.service, T: c.T, Base: c.Base}).admitted(Request{Method: http.MethodPost, Path: user.path})
+		a := (&Client{service: c.service, T: c.T, Base: c.Base}).
+			admitted(Request{Method: http.MethodPost, Path: user.path})
 		var answer struct{ Token string }
 		if err := json.Unmarshal(a.Body, &answer); err != nil || a.Status != http.StatusCreated || answer.Token == "" {
-			return wrong(user.field, "POST %s is answered with %d %s, want 201 and a token", user.path, a.Status, a.Body)
+			return wrong(user.field, "POST %s is answered with %d %s, want 201 and a token",
+				user.path, a.Status, a.Body)
 		}
 		*user.token = answer.Token
 	}

@@ -165,7 +165,8 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	if n.Pooler {
 		config, err := os.ReadFile(s.path("internal/postgres/pgbouncer.ini"))
 		testenv.Must(t, err)
-		d.Env = append(d.Env, EnvDatabaseURL+"="+testenv.PgBouncer(d.T, database, string(config))+"&default_query_exec_mode=cache_describe")
+		d.Env = append(d.Env, EnvDatabaseURL+"="+testenv.PgBouncer(d.T, database, string(config))+
+			"&default_query_exec_mode=cache_describe")
 	}
 	if s.Shared != nil {
 		d.Exec(s.Shared.Stock)

@@ -134,7 +134,9 @@ func contended(f figures) (exceeded []string) {
 		exceeded = append(exceeded, fmt.Sprintf(
 			"%.0f rows were created in %.0f batches, so no batch had two", f.created, f.batches))
 	}
-	for why, possible := range map[Rejection]bool{RejectedExhausted: f.service.rushes(), RejectedBound: f.service.Bounds != nil} {
+	for why, possible := range map[Rejection]bool{
+		RejectedExhausted: f.service.rushes(), RejectedBound: f.service.Bounds != nil,
+	} {
 		if possible && f.rejected[why] == 0 {
 			exceeded = append(exceeded, fmt.Sprintf(
 				"no call was rejected for the reason %q, so the load proves nothing about it", why))

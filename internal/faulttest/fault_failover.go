@@ -28,9 +28,15 @@ func (*Service) FailoverFaults() []Fault {
 		breaks func(d *Deployment) (mend func())
 		again  time.Duration
 	}{
-		"killed":    {func(d *Deployment) func() { testenv.Must(d.T, d.Postgres.Stop()); return func() {} }, 2 * time.Second},
-		"hung":      {(*Deployment).suspendPostgres, 3 * time.Second},
-		"read-only": {func(d *Deployment) func() { testenv.Must(d.T, d.Postgres.SetReadOnly(d.T.Context())); return func() {} }, 2 * time.Second},
+		"killed": {func(d *Deployment) func() {
+			testenv.Must(d.T, d.Postgres.Stop())
+			return func() {}
+		}, 2 * time.Second},
+		"hung": {(*Deployment).suspendPostgres, 3 * time.Second},
+		"read-only": {func(d *Deployment) func() {
+			testenv.Must(d.T, d.Postgres.SetReadOnly(d.T.Context()))
+			return func() {}
+		}, 2 * time.Second},
 	} {
 		faults = append(faults, Fault{
 			Name: name, Needs: Needs{Standby: true},
@@ -62,7 +68,8 @@ func takeStandby(d *Deployment) {
 	api := d.Running("api")[0].Operator()
 	Eventually(d.T, "a process that is degraded because commits wait", func() bool {
 		a, err := api.Try(Request{Method: "GET", Path: "/readyz"})
-		return err == nil && a.Status == http.StatusOK && string(a.Body) == `{"postgres":"waiting","redis":"up","status":"degraded"}` &&
+		return err == nil && a.Status == http.StatusOK &&
+			string(a.Body) == `{"postgres":"waiting","redis":"up","status":"degraded"}` &&
 			api.Metric("postgres_commits_wait") == 1
 	})
 	out, err := d.Command(d.T, "doctor").CombinedOutput()

@@ -64,7 +64,8 @@ func (s *Service) PostgresFaults() []Fault {
 func createIndependent(d *Deployment, duration time.Duration) (exceeded []string) {
 	const most = 2 * time.Second // a batch waits for the lock for 200 ms, and then continues without those that need it
 	Eventually(d.T, "a request waits for the lock", func() bool {
-		return d.Number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+		return d.Number(`SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
 	})
 	apis, body := d.Running("api"), d.Service.independent()
 	var slowest time.Duration
@@ -128,8 +129,8 @@ func causeDeadlocks(d *Deployment) {
 		// PostgreSQL rolls back this transaction or the service's.
 		_, _ = tx.ExecContext(d.T.Context(), d.Service.Shared.Lock, both[:1])
 		slices.Reverse(both)
-		// The session that PostgreSQL chooses is mostly one of the service, and it reports its statistics at most once a
-		// second.
+		// The session that PostgreSQL chooses is mostly one of the service, and it reports its statistics at most once
+		// a second.
 		return time.Since(began) > 4*time.Second && d.Number(deadlocks) > before
 	})
 }

@@ -53,14 +53,16 @@ func (s *Service) ProcessFaults() []Fault {
 			d.Sleep(4 * time.Second) // a lease ends 2.5 s after its last renewal
 			resume()
 			Eventually(d.T, "a worker reports that its leases expired", func() bool {
-				return strings.Contains(slow[0].Text()+slow[1].Text(), "leases ended before the outcomes of their tasks were written")
+				return strings.Contains(slow[0].Text()+slow[1].Text(),
+					"leases ended before the outcomes of their tasks were written")
 			})
 		}},
 		{Name: "relay killed in mid-batch", on: own, Bound: redelivered, Inject: func(d *Deployment) {
 			resume := suspend(d.T, d.redis.Pid())
 			Eventually(d.T, "a relay that has deleted rows and waits for Redis, before it commits", func() bool {
 				return d.Number(`SELECT count(*) FROM pg_stat_activity
-					WHERE datname = current_database() AND state = 'idle in transaction' AND query LIKE '%DELETE FROM outbox%'`) > 0
+					WHERE datname = current_database() AND state = 'idle in transaction'
+						AND query LIKE '%DELETE FROM outbox%'`) > 0
 			})
 			relays := d.Running("relay")
 			d.Kill(relays...)
@@ -157,7 +159,8 @@ func failHandler(d *Deployment) {
 	accept()
 	ops.Post(http.StatusNoContent, "/ops/api/dead-letters/"+d.Service.Kind+"/"+poison+"/redrive")
 	Eventually(d.T, "its row timed out", func() bool { return c.Look(poison).Status == TimedOut })
-	if n := d.rows(`id <> $1 AND deadline > to_timestamp($2) AND cancelled_at > deadline + interval '5 s'`, poison, began); n > 0 {
+	if n := d.rows(`id <> $1 AND deadline > to_timestamp($2) AND cancelled_at > deadline + interval '5 s'`,
+		poison, began); n > 0 {
 		d.T.Errorf("%v other rows timed out more than 5 s late", n)
 	}
 }

@@ -50,7 +50,8 @@ func failOverRedis(breaks func(d *Deployment) (resume func())) func(d *Deploymen
 		promoted := time.Now()
 		Eventually(d.T, "the new master has the listeners of the former one", func() bool {
 			now := d.listeners(d.pair.Replica)
-			return !slices.ContainsFunc(slices.Collect(maps.Keys(before)), func(channel string) bool { return now[channel] < before[channel] })
+			return !slices.ContainsFunc(slices.Collect(maps.Keys(before)),
+				func(channel string) bool { return now[channel] < before[channel] })
 		})
 		d.again = time.Since(promoted)
 		d.Sleep(d.Timeout) // until rows are due whose tasks were lost

@@ -81,7 +81,8 @@ func (d *Deployment) startLoad(rng *rand.Rand, rate int) *Load {
 	ctx, stop := context.WithCancel(d.T.Context())
 	d.loads++
 	l := &Load{
-		d: d, number: d.loads, Began: time.Now(), stop: stop, supplies: d.supplies(), batched: map[*Member]batchFigures{},
+		d: d, number: d.loads, Began: time.Now(), stop: stop,
+		supplies: d.supplies(), batched: map[*Member]batchFigures{},
 		// nil would be NULL
 		earlier: append([]string{}, testenv.QueryAll[string](d.T, d.DB, `SELECT id::text FROM `+d.Service.Table)...),
 	}
@@ -418,8 +419,9 @@ func (f figures) String() string {
 	if f.party == nil {
 		return text
 	}
-	return fmt.Sprintf("%s; the last held row ended %v after its deadline; 99 of 100 responses that need the second party "+
-		"within %v; %s", text, f.held.Round(time.Millisecond), f.slowParty.Round(time.Millisecond), strings.Join(f.party, "; "))
+	return fmt.Sprintf("%s; the last held row ended %v after its deadline; 99 of 100 responses that need the second "+
+		"party within %v; %s", text, f.held.Round(time.Millisecond), f.slowParty.Round(time.Millisecond),
+		strings.Join(f.party, "; "))
 }
 
 // batchFigures counts the batches of a process, and the calls to create a row in them.
@@ -463,9 +465,11 @@ func (l *Load) check() figures {
 		if !ok {
 			found = State{Status: Absent}
 		}
-		whole := append(v.History.with(counted[v]), Entry{call{Operation: Get}, Outcome{State: found}, at, at}).timed(l.d.times)
+		whole := append(v.History.with(counted[v]),
+			Entry{call{Operation: Get}, Outcome{State: found}, at, at}).timed(l.d.times)
 		if !whole.possible() {
-			l.Violated("%s (%s): no row can have this history; its last entry is the state in the database: %v", v.Key, v.Plan, whole)
+			l.Violated("%s (%s): no row can have this history; its last entry is the state in the database: %v",
+				v.Key, v.Plan, whole)
 		}
 		for _, wrong := range v.wrong {
 			l.Violated("%s (%s): %s", v.Key, v.Plan, wrong)
@@ -541,7 +545,8 @@ func (l *Load) checkBound(v *Visit, e Entry, byID map[string]*Visit, counted map
 		counted[other] = append(counted[other], seen)
 	}
 	if !l.d.Service.Bounds.Exceeds(v.body, bodies) {
-		l.Violated("%s: rejected because of a bound, which its customer does not reach with %s and rows of %q", v.Key, v.body, bodies)
+		l.Violated("%s: rejected because of a bound, which its customer does not reach with %s and rows of %q",
+			v.Key, v.body, bodies)
 	}
 }
 
@@ -633,14 +638,16 @@ func (b Bound) exceeded(f figures, slack int) (exceeded []string) {
 		add("one of 100 responses took %v, the bound is %v", f.slow, b.Answer)
 	}
 	if n := f.rejected[RejectedOverloaded]; n*100 > f.calls*mostOverloaded*slack && !b.Rejected {
-		add("%d of %d calls rejected because the service was overloaded, want at most %d of 100", n, f.calls, mostOverloaded*slack)
+		add("%d of %d calls rejected because the service was overloaded, want at most %d of 100",
+			n, f.calls, mostOverloaded*slack)
 	}
 	unknown := 0
 	for _, n := range f.unknown {
 		unknown += n
 	}
 	if unknown > f.excused && !b.Rejected {
-		add("%d calls with an unknown outcome, want at most %d; by status (0: no response): %v", unknown, f.excused, f.unknown)
+		add("%d calls with an unknown outcome, want at most %d; by status (0: no response): %v",
+			unknown, f.excused, f.unknown)
 	}
 	return exceeded
 }

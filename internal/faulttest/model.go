@@ -78,7 +78,7 @@ const (
 	RejectedOverloaded Rejection = "overloaded" // too many rows are being created: this call created none
 	RejectedHeld       Rejection = "held"       // the row is held
 	RejectedCancelling Rejection = "cancelling" // its customer has asked to cancel it
-	RejectedExtension  Rejection = "extension"  // its deadline was extended as often as it can be, or it is being cancelled
+	RejectedExtension  Rejection = "extension"  // it was extended as often as it can be, or is being cancelled
 	RejectedByParty    Rejection = "by party"   // the second party refuses to deal with the row
 )
 
@@ -206,7 +206,8 @@ func apply(s State, c call, o Outcome) (State, bool) {
 		return after, true
 	case o.Rejected == RejectedByParty:
 		return s, c.Operation == Hold && len(reasons) == 0 && s.Hold != Held
-	case o.Rejected == RejectedLate && c.Operation == Cancel && s.Status == Expired && !s.Cancelling && c.HoldEnd[s.Extensions].maybe:
+	case o.Rejected == RejectedLate && c.Operation == Cancel && s.Status == Expired && !s.Cancelling &&
+		c.HoldEnd[s.Extensions].maybe:
 		return s, true // the hold has ended by itself: the row is due, and it is shown as held until it is cancelled
 	case o.Rejected != "":
 		return s, slices.Contains(reasons, o.Rejected)
@@ -300,7 +301,12 @@ func (e Entry) String() string {
 		for _, part := range []struct {
 			holds bool
 			text  string
-		}{{e.Hold == Held, " held"}, {e.Cancelling, " cancelling"}, {e.Extensions > 0, fmt.Sprintf(" extended %d times", e.Extensions)}, {e.Created, ", created by this call"}} {
+		}{
+			{e.Hold == Held, " held"},
+			{e.Cancelling, " cancelling"},
+			{e.Extensions > 0, fmt.Sprintf(" extended %d times", e.Extensions)},
+			{e.Created, ", created by this call"},
+		} {
 			if part.holds {
 				result += part.text
 			}
@@ -316,7 +322,9 @@ type history []Entry
 func (h history) possible() bool {
 	var ops []porcupine.Operation
 	for i, e := range h {
-		ops = append(ops, porcupine.Operation{ClientId: i, Input: e.call, Output: e.Outcome, Call: int64(e.Began), Return: int64(e.Ended)})
+		ops = append(ops, porcupine.Operation{
+			ClientId: i, Input: e.call, Output: e.Outcome, Call: int64(e.Began), Return: int64(e.Ended),
+		})
 	}
 	const limit = time.Minute // a history has about ten calls
 	return porcupine.CheckOperationsTimeout(rowModel, ops, limit) == porcupine.Ok
@@ -330,7 +338,8 @@ func (h history) with(counts history) history {
 	slices.SortStableFunc(counts, func(a, b Entry) int { return cmp.Compare(a.Ended-a.Began, b.Ended-b.Began) })
 	for _, c := range counts {
 		follows := slices.ContainsFunc(h, func(e Entry) bool {
-			return !e.Unknown && e.Rejected == "" && e.Operation != Settle && e.Status == Pending && c.Began <= e.Began && e.Ended <= c.Ended
+			return !e.Unknown && e.Rejected == "" && e.Operation != Settle && e.Status == Pending &&
+				c.Began <= e.Began && e.Ended <= c.Ended
 		})
 		if !follows {
 			h = append(h, c)

@@ -9,10 +9,10 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// RedisDown runs the service while Redis is down from the start. Rows are created: at first each publish takes at most its
-// budget, and once the breaker is open it takes no time. The reconciler times them out within its interval and grace. When
-// Redis is back, the relay publishes the backlog. Then Redis dies under a process without a reconciler: the relay and the
-// worker of that process time out the rows that were created meanwhile.
+// RedisDown runs the service while Redis is down from the start. Rows are created: at first each publish takes at most
+// its budget, and once the breaker is open it takes no time. The reconciler times them out within its interval and
+// grace. When Redis is back, the relay publishes the backlog. Then Redis dies under a process without a reconciler: the
+// relay and the worker of that process time out the rows that were created meanwhile.
 func RedisDown(t *testing.T, s *Service) {
 	NeedsProcesses(t)
 	t.Parallel()
@@ -40,13 +40,14 @@ func RedisDown(t *testing.T, s *Service) {
 		failed, open = ops.published("failed"), ops.published("breaker_open")
 		return failed+open >= outage
 	})
-	t.Logf("%d rows created without Redis within %v; %d publishes failed, %d found the breaker open", outage, times[outage-1], failed, open)
+	t.Logf("%d rows created without Redis within %v; %d publishes failed, %d found the breaker open",
+		outage, times[outage-1], failed, open)
 	if thirdSlowest > 2*time.Second { // the budget, and the delays of a loaded machine
 		t.Errorf("creating each of three rows took %v or more; its budget for publishing is 100 ms", thirdSlowest)
 	}
 	if failed < 5 || open < outage/2 || failed+open != outage {
-		t.Errorf("%d publishes failed and %d found the breaker open; want %d in total, at least 5 failed and at least %d with an open breaker",
-			failed, open, outage, outage/2)
+		t.Errorf("%d publishes failed and %d found the breaker open; want %d in total, at least 5 failed "+
+			"and at least %d with an open breaker", failed, open, outage, outage/2)
 	}
 	if ready := Decode[struct{ Status, Redis string }](t, ops.Get("/readyz")); ready.Status != "degraded" || ready.Redis != "down" {
 		t.Errorf("/readyz: %+v, want degraded, with Redis down", ready)

@@ -96,7 +96,8 @@ func (s *Service) build() (string, error) {
 
 // goBuild builds the program with additional arguments of go build.
 func (s *Service) goBuild(path string, args ...string) error {
-	cmd := exec.Command("go", slices.Concat([]string{"build", "-ldflags=-w", "-o", path}, args, []string{"./" + s.Source})...)
+	cmd := exec.Command("go",
+		slices.Concat([]string{"build", "-ldflags=-w", "-o", path}, args, []string{"./" + s.Source})...)
 	cmd.Dir = s.Module
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w: %s", s.Program, err, out)
@@ -319,7 +320,8 @@ var sweepInterval = flag.Duration("sweep.interval", usualInterval,
 func (s *Service) NewSiteAt(database, redis string, env ...string) *Site {
 	return s.PlainSiteAt(database, redis, append([]string{
 		s.TimeoutVariable() + "=3s", EnvDrain + "=0s",
-		EnvSchedule + "=@every " + sweepInterval.String(), EnvLookahead + "=" + max(10*time.Second, 4**sweepInterval).String(),
+		EnvSchedule + "=@every " + sweepInterval.String(),
+		EnvLookahead + "=" + max(10*time.Second, 4**sweepInterval).String(),
 	}, env...)...)
 }
 

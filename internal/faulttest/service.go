@@ -77,15 +77,15 @@ type Service struct {
 	// SignUp is the path of the request that creates a customer. The answer has the customer's token. "": requests need
 	// no token.
 	SignUp string
-	// OtherSignUp is SignUp for another kind of user, such as a driver or staff. Each customer has one of them, who sends
-	// the requests with [Request.Other]. "": there is no other kind.
+	// OtherSignUp is SignUp for another kind of user, such as a driver or staff. Each customer has one of them, who
+	// sends the requests with [Request.Other]. "": there is no other kind.
 	OtherSignUp string
 	// Collection is the path below which each row has the path of its id.
 	Collection string
 	// Actions return the requests that confirm, cancel and extend a row. They get the path of the row, and the body of
-	// the last answer that created it, which may have a code to confirm it. [Post] suffices for a request without a body.
-	// Customers do not call an operation that is missing. Only customers of a second party extend deadlines. A load
-	// reports each request that is rejected with a status other than 409, 502 and 503.
+	// the last answer that created it, which may have a code to confirm it. [Post] suffices for a request without a
+	// body. Customers do not call an operation that is missing. Only customers of a second party extend deadlines. A
+	// load reports each request that is rejected with a status other than 409, 502 and 503.
 	Actions map[Operation]func(row string, created []byte) Request
 	// Create returns the request that creates a row from a body. The key is a text of letters, digits and hyphens that
 	// the column key of Rows shows, or "".
@@ -100,8 +100,8 @@ type Service struct {
 	// Decode reads the body of a successful answer to create, confirm, cancel, get or extend. If it takes a timeout for
 	// another end of a row, a load reports histories that no row can have.
 	Decode func(body []byte) (Row, error)
-	// Rejections maps the type of a problem to the reason that the model knows. A problem that is not here is reported as
-	// unexpected. The tests expect that a service rejects calls because of overload, of exhausted shared rows or of
+	// Rejections maps the type of a problem to the reason that the model knows. A problem that is not here is reported
+	// as unexpected. The tests expect that a service rejects calls because of overload, of exhausted shared rows or of
 	// bounds only if these reasons are here.
 	Rejections map[string]Rejection
 
@@ -109,15 +109,16 @@ type Service struct {
 
 	// Table is the table of rows. In its columns, id is the row's id, and status is 'pending' until the row ends.
 	Table string
-	// Rows selects all rows, with the columns key, id, status (pending, confirmed, cancelled or timed out), deadline, and
-	// cancelled_at. It also has held (whether the row was held at any time) if there is a second party, and extensions
-	// (how often its customer has extended its deadline, at most MaxExtensions) if customers extend deadlines. If a row
-	// that has timed out has another status here, the faults that block or reject timeouts wait in vain.
+	// Rows selects all rows, with the columns key, id, status (pending, confirmed, cancelled or timed out), deadline,
+	// and cancelled_at. It also has held (whether the row was held at any time) if there is a second party, and
+	// extensions (how often its customer has extended its deadline, at most MaxExtensions) if customers extend
+	// deadlines. If a row that has timed out has another status here, the faults that block or reject timeouts wait in
+	// vain.
 	Rows string
-	// InsertBatch inserts rows, and selects their ids: $1 is a new UUID, $2 the time until their deadline in seconds, and
-	// $3 the number of rows. The tests add the messages to the outbox. If there are shared rows, it also inserts one
-	// whose name is $1. The rows of the batch need it and no other one: otherwise the good rows of [Stuck] do not time
-	// out.
+	// InsertBatch inserts rows, and selects their ids: $1 is a new UUID, $2 the time until their deadline in seconds,
+	// and $3 the number of rows. The tests add the messages to the outbox. If there are shared rows, it also inserts
+	// one whose name is $1. The rows of the batch need it and no other one: otherwise the good rows of [Stuck] do not
+	// time out.
 	InsertBatch string
 
 	Shared *SharedRows     // nil: no two rows need the same row of another table
@@ -177,8 +178,8 @@ type SharedRows struct {
 	// RushSize is the number of requests of a rush; 0: 8.
 	RushSize int
 	// Lock locks shared rows, in the order in which the service does: $1 is an array of their names. If creations and
-	// timeouts of rows that need them do not wait, "shared row locked" and "deadlocks" wait in vain, and [Stuck] reports
-	// that it proves nothing.
+	// timeouts of rows that need them do not wait, "shared row locked" and "deadlocks" wait in vain, and [Stuck]
+	// reports that it proves nothing.
 	Lock string
 }
 
@@ -284,8 +285,8 @@ func (d *Deployment) blockTimeouts() (release func()) {
 const (
 	noTrigger       = `DROP FUNCTION on_timeout() CASCADE` // undoes onTimeout
 	blockedTimeouts = `7301, 1`                            // the key of an advisory lock that the program does not use
-	// waitingTimeouts selects the sessions that wait in order to time rows out, because of blockTimeouts. The program may
-	// wait for advisory locks of its own.
+	// waitingTimeouts selects the sessions that wait in order to time rows out, because of blockTimeouts. The program
+	// may wait for advisory locks of its own.
 	waitingTimeouts = `pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND (classid, objid) = (` +
 		blockedTimeouts + `) AND NOT granted)`
 )

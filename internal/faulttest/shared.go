@@ -91,7 +91,8 @@ func (s *Site) available(t testing.TB) (rows int) {
 		rows = min(rows, free[name]/units)
 	}
 	if rows < 60 { // a test that does not run Stock creates some 30 rows, and confirms some
-		t.Fatalf("after %v the first of Service.Bodies can create only %d rows, want at least 60", s.Service.Migrate, rows)
+		t.Fatalf("after %v the first of Service.Bodies can create only %d rows, want at least 60",
+			s.Service.Migrate, rows)
 	}
 	return rows
 }

@@ -33,9 +33,9 @@ func EventuallyWithin(t testing.TB, limit time.Duration, state string, reached f
 }
 
 const (
-	// firstPause is the time between the first two calls of an [Eventually]. Each pause is longer than the one before by
-	// an eighth, because each call takes processor time from other tests.
+	// firstPause is the time between the first two calls of an [Eventually]. Each pause is longer than the one before
+	// by an eighth, because each call takes processor time from other tests.
 	firstPause = 2 * time.Millisecond
-	// longestPause is the longest time between two calls. A longer one would delay tests that wait for seconds.
+	// longestPause is the longest time between two calls, so that a test which waits for seconds is hardly delayed.
 	longestPause = 200 * time.Millisecond
 )

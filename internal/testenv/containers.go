@@ -19,12 +19,14 @@ var errNoContainers = errors.New("no containers")
 
 func postgresContainer() (string, error) {
 	endpoint, err := runContainer(testcontainers.ContainerRequest{
-		Image:        devstack.PostgresImage(),
-		Env:          map[string]string{"POSTGRES_USER": "test", "POSTGRES_PASSWORD": "test", "POSTGRES_DB": "test"},
-		Cmd:          []string{"postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=800"},
+		Image: devstack.PostgresImage(),
+		Env:   map[string]string{"POSTGRES_USER": "test", "POSTGRES_PASSWORD": "test", "POSTGRES_DB": "test"},
+		Cmd: []string{
+			"postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=800",
+		},
 		ExposedPorts: []string{"5432/tcp"},
-		// Check over TCP: to create the database, the image first starts a server that has only a Unix socket. An open
-		// port does not show that the server is ready: the engine's proxy listens before the server does.
+		// Check over TCP, because the image first starts a server that has only a Unix socket, to create the database.
+		// An open port does not show that the server is ready, because the engine's proxy listens before the server.
 		WaitingFor: wait.ForExec([]string{"pg_isready", "--host=127.0.0.1", "--username=test"}).
 			WithStartupTimeout(2 * time.Minute),
 	})
@@ -56,7 +58,8 @@ func runContainer(req testcontainers.ContainerRequest) (string, error) {
 	if !engineAnswers(ctx) {
 		return "", withoutContainers(errors.New("no container engine answers"))
 	}
-	c, err := testcontainers.GenericContainer(ctx, testcontainers.GenericContainerRequest{ContainerRequest: req, Started: true})
+	c, err := testcontainers.GenericContainer(ctx,
+		testcontainers.GenericContainerRequest{ContainerRequest: req, Started: true})
 	if err != nil {
 		err = fmt.Errorf("run a container of %s: %w", req.Image, err)
 		return "", withoutContainers(errors.Join(err, testcontainers.TerminateContainer(c)))

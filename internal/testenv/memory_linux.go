@@ -9,13 +9,13 @@ import (
 const (
 	// memory is the directory whose files Linux keeps in memory.
 	memory = "/dev/shm"
-	// minMemory is how many bytes must be free there. The tests of all packages need less than 2 GiB.
+	// minMemory is how many bytes must be free in it. The tests of all packages need less than 2 GiB.
 	minMemory = 4 << 30
 )
 
-// useMemory makes the tests keep their temporary files in memory, unless TMPDIR names another directory. PostgreSQL then
-// needs half the processor time to create a database, because the disk's file system works long for its hundreds of files.
-// The tests also run programs from the directory, which not every machine allows.
+// useMemory makes the tests keep their temporary files in memory, unless TMPDIR names another directory. PostgreSQL
+// then needs half the processor time to create a database, because the disk's file system works long for its hundreds
+// of files. The tests also run programs from the directory, which not every machine allows.
 func useMemory() error {
 	if os.Getenv("TMPDIR") != "" {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"example.com/shop/internal/devstack"
 )
 
-// PgBouncer starts a PgBouncer for one test, before a database that [Postgres] returned, and returns the URL of the database
-// through it. config is the content of pgbouncer.ini, in which the database is "shop = host=db dbname=shop". PgBouncer stops
-// when the test ends.
+// PgBouncer starts a PgBouncer for one test, before a database that [Postgres] returned, and returns the URL of the
+// database through it. config is the content of pgbouncer.ini, in which the database is "shop = host=db dbname=shop".
+// PgBouncer stops when the test ends.
 func PgBouncer(t testing.TB, databaseURL, config string) string {
 	t.Helper()
 	u, err := url.Parse(databaseURL)
@@ -22,7 +22,8 @@ func PgBouncer(t testing.TB, databaseURL, config string) string {
 	if password, ok := u.User.Password(); ok {
 		target += " password=" + password
 	}
-	p, err := devstack.StartPgBouncer(t.Context(), t.TempDir(), strings.Replace(config, "host=db dbname=shop", target, 1))
+	p, err := devstack.StartPgBouncer(t.Context(), t.TempDir(),
+		strings.Replace(config, "host=db dbname=shop", target, 1))
 	if errors.Is(err, devstack.ErrNoPgBouncer) {
 		Skip(t, "pgbouncer", err.Error())
 	}

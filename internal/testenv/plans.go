@@ -16,7 +16,7 @@ type Plan struct {
 
 // CheckPlans checks the plans of statements, by their names, with the statistics of the tables as they are, which are
 // new, and again after fill has made the tables large. Both must be good, because a table can grow before its next
-// statistics. Let db be a pool of the service, whose session settings influence the plans.
+// statistics. db must be a pool of the service, whose session settings influence the plans.
 func CheckPlans(t *testing.T, db *sql.DB, tables []string, plans map[string]Plan, fill func(t testing.TB)) {
 	check := func(size string, large bool) {
 		Exec(t, db, `VACUUM ANALYZE `+strings.Join(tables, ", "))

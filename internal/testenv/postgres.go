@@ -28,8 +28,8 @@ type postgres struct {
 }
 
 // Postgres returns the URL of a new database for the test. The database is a copy of a template that has the schema
-// given to [Main], and is dropped after the test. The next test does not wait for that: PostgreSQL waits 100 ms at a
-// time until the last session of the database has ended.
+// given to [Main], and is dropped after the test. The next test does not wait for the drop, because
+// PostgreSQL waits 100 ms at a time until the last session of the database has ended.
 func Postgres(t testing.TB) string {
 	t.Helper()
 	server, err := shared.postgres.get(startPostgres)
@@ -116,8 +116,8 @@ func PostgresPair(t testing.TB, env []string, settings map[string]string) (prima
 	return primary, standby
 }
 
-// testSettings trade durability for speed: no test makes the machine lose power. The end-to-end tests run up to 16
-// sites at a time, with some 40 connections each.
+// testSettings trade durability for speed, because no test makes the machine lose power. The end-to-end tests run up to
+// 16 sites at a time, with some 40 connections each.
 var testSettings = map[string]string{
 	"fsync": "off", "full_page_writes": "off", "max_connections": "800", "shared_buffers": "128MB",
 }
@@ -186,8 +186,8 @@ func (p *postgres) makeTemplate(ctx context.Context) error {
 			return fmt.Errorf("apply the schema to the template database: %w", err)
 		}
 	}
-	// A session that begins after the last migration makes the files in which PostgreSQL caches a database's catalog. The
-	// copies have these files, too.
+	// A session that begins after the last migration makes the files in which PostgreSQL caches a database's catalog.
+	// The copies have these files, too.
 	db.SetMaxIdleConns(0)
 	return db.PingContext(ctx)
 }

@@ -120,7 +120,8 @@ func takeDatabase(ctx context.Context, address string) (url string, release func
 		select {
 		case <-ctx.Done():
 			marks.Close()
-			return "", nil, fmt.Errorf("reserve a Redis database: other tests use all databases from 1 to 15: %w", ctx.Err())
+			return "", nil, fmt.Errorf("reserve a Redis database: other tests use all databases from 1 to 15: %w",
+				ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -216,8 +217,9 @@ func startCluster() ([]string, error) {
 	return nodes, joinCluster(ctx, nodes)
 }
 
-// startNode runs a cluster node. It chooses a free port for the cluster bus too, because the default, the port for clients
-// plus 10000, may be taken or out of range. After the timeout other nodes take the node for dead.
+// startNode runs a cluster node. It chooses a free port for the cluster bus too, because the default, the port for
+// clients plus 10000, may be taken or out of range. After the timeout without an answer, other nodes take the node for
+// dead.
 func startNode(ctx context.Context, dir string, timeout time.Duration) (*devstack.Redis, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
@@ -227,7 +229,8 @@ func startNode(ctx context.Context, dir string, timeout time.Duration) (*devstac
 		return nil, err
 	}
 	return devstack.StartRedis(ctx, dir, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(busPort),
-		"--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10), "--cluster-require-full-coverage", "yes")
+		"--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10),
+		"--cluster-require-full-coverage", "yes")
 }
 
 // joinCluster assigns the hash slots evenly, has the nodes meet, and waits until all nodes report a complete cluster.
@@ -290,8 +293,8 @@ func awaitCluster(ctx context.Context, rdb *redis.Client, nodes int) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the Redis cluster is incomplete: expected cluster_state:ok and cluster_size:%d, found %s",
-				nodes, strings.Join(strings.Fields(info), " "))
+			return fmt.Errorf("the Redis cluster is incomplete: expected cluster_state:ok and cluster_size:%d, "+
+				"found %s", nodes, strings.Join(strings.Fields(info), " "))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -23,12 +23,11 @@ type RedisPair struct {
 	Others          []*devstack.Redis // the two other masters of the cluster
 }
 
-// downAfter is the time without an answer after which a replica takes the place of its master. With a longer one, tests take
-// longer. With a shorter one, a master loses its place on a busy machine.
+// downAfter is the time without an answer after which a replica takes the place of its master. Tests wait for it, and a
+// master on a busy machine must answer within it.
 const downAfter = time.Second
 
-// sentinelMaster is the name that the Sentinels give to the master.
-const sentinelMaster = "shop"
+const sentinelMaster = "shop" // the name that the Sentinels give to the master
 
 // RedisSentinels starts a master, its replica, and three Sentinels.
 func RedisSentinels(t testing.TB) *RedisPair {
@@ -43,7 +42,8 @@ func RedisSentinels(t testing.TB) *RedisPair {
 		killAtEnd(t, sentinel)
 		rdb := clientOf(t, sentinel)
 		for _, command := range [][]any{
-			// The test shall not wait for rare messages of the Sentinels, nor for Sentinels that a busy machine did not run.
+			// The test shall not wait for rare messages of the Sentinels, nor for Sentinels that a busy machine did not
+			// run.
 			{"DEBUG", "publish-period", 100, "info-period", 100, "tilt-trigger", 60_000},
 			{"MONITOR", sentinelMaster, host, port, 2},
 			{"SET", sentinelMaster, "down-after-milliseconds", downAfter.Milliseconds(), "failover-timeout", 5000},
@@ -115,10 +115,11 @@ func clusterID(t testing.TB, node *devstack.Redis) string {
 func awaitReply(t testing.TB, server *devstack.Redis, want string, command ...any) {
 	t.Helper()
 	rdb := clientOf(t, server)
-	EventuallyWithin(t, time.Minute, fmt.Sprintf("%q in the reply of %s to %v", want, server.Addr(), command), func() bool {
-		reply, err := rdb.Do(t.Context(), command...).Result()
-		return err == nil && strings.Contains(fmt.Sprint(reply), want)
-	})
+	EventuallyWithin(t, time.Minute, fmt.Sprintf("%q in the reply of %s to %v", want, server.Addr(), command),
+		func() bool {
+			reply, err := rdb.Do(t.Context(), command...).Result()
+			return err == nil && strings.Contains(fmt.Sprint(reply), want)
+		})
 }
 
 // clientOf returns a client of a server. It is closed when the test ends.

@@ -33,7 +33,8 @@ func QueryAll[T any](t testing.TB, db *sql.DB, statement string, args ...any) (a
 	return all
 }
 
-// Exec executes a statement without the statement timeout of the service's sessions: a test may insert many rows.
+// Exec executes a statement without the statement timeout of the service's sessions, because a test may insert many
+// rows.
 func Exec(t testing.TB, db *sql.DB, statement string, args ...any) {
 	t.Helper()
 	conn, err := db.Conn(t.Context())
@@ -64,8 +65,8 @@ func HoldLock(t testing.TB, db *sql.DB, statement string, args ...any) (release 
 	}
 }
 
-// Explain returns the plan of a prepared statement in a session of the pool, whose settings influence the plan. params are
-// SQL literals, separated by commas, or "" for a statement without parameters.
+// Explain returns the plan of a prepared statement in a session of the pool, whose settings influence the plan. params
+// are SQL literals, separated by commas, or "" for a statement without parameters.
 func Explain(t testing.TB, db *sql.DB, statement, params string) string {
 	t.Helper()
 	conn, err := db.Conn(t.Context()) // a prepared statement belongs to its session
@@ -94,7 +95,8 @@ func Explain(t testing.TB, db *sql.DB, statement, params string) string {
 // WaitsForLock reports whether a session of the database waits for a lock.
 func WaitsForLock(t testing.TB, db *sql.DB) bool {
 	t.Helper()
-	return Query[bool](t, db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+	return Query[bool](t, db, `SELECT EXISTS (SELECT FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock')`)
 }
 
 // AwaitLockWait waits until a session of the database waits for a lock.

@@ -11,7 +11,7 @@ export const svg = (tag, attributes, text) => {
   return node;
 };
 
-// canvas returns an empty drawing as wide as a container. Without a label, a text beside it says the same.
+// canvas returns an empty drawing as wide as a container. It needs no label if a text beside it says the same.
 export function canvas(container, height, label) {
   const width = Math.max(container.clientWidth, 200);
   const name = label ? { role: 'img', 'aria-label': label } : { 'aria-hidden': true };

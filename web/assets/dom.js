@@ -40,8 +40,8 @@ export function renderList(list, items, render, heading) {
 
 const shownItems = new WeakMap(); // of each list, as JSON
 
-// decimals has the numbers of decimals of the currencies that do not have two, as ISO 4217 and the server have them: a
-// browser has none for currencies whose small coins are out of use, such as HUF.
+// decimals has the numbers of decimals of the currencies that do not have two, as ISO 4217 and the server have them. A
+// browser shows no decimals for currencies whose small coins are out of use, such as HUF.
 const decimals = {
   BIF: 0, CLP: 0, DJF: 0, GNF: 0, ISK: 0, JPY: 0, KMF: 0, KRW: 0, PYG: 0, RWF: 0, UGX: 0, UYI: 0,
   VND: 0, VUV: 0, XAF: 0, XOF: 0, XPF: 0,

@@ -304,12 +304,12 @@ const page = {
     sections.push(section);
   },
 
-  // addWaiting adds a card to what waits for a person. The card is hidden while nothing of it does.
+  // addWaiting adds a card for something that waits for a person. The card is hidden while nothing of its kind waits.
   addWaiting(card) {
     byId('waiting').append(card);
   },
 
-  // waitingTitle gets the focus when what a person has decided about disappears.
+  // waitingTitle gets the focus when a card disappears because a person has decided about it.
   waitingTitle,
 
   // addInvariants adds invariants that the service checks, as their numbers and texts.

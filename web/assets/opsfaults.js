@@ -80,7 +80,7 @@ export function add(page) {
 }
 
 // placeOrders places 1,000 orders, each as a customer of its own, because the service limits the unpaid orders of a
-// customer. It sends and keeps no cookies, so that the customer of this browser stays who they are.
+// customer. It sends and keeps no cookies, so that this browser keeps its own customer.
 async function placeOrders() {
   const products = (await request('GET', '/api/products')).items;
   const most = products.reduce((a, b) => (b.available > a.available ? b : a));

@@ -97,7 +97,7 @@ function minutes(milliseconds) {
 //
 //   buttons                      its buttons and links
 //   showButtons(order, payable)  shows or hides them
-//   openUntil                    the time until which the customer can still pay in the phase held; undefined if no more
+//   openUntil                    the time until which the customer can still pay in the phase held, or undefined
 //   stateText(order, phase)      returns the text below the countdown, or undefined for the card's own text
 //   noteTexts(order, phase)      returns the texts below the bar
 //   eventTexts(event)            returns its texts for an event of the audit trail: what happened, and by whom. If one is

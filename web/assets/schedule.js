@@ -1,19 +1,20 @@
-// The picture of time on the operators' page: pending orders by deadline above the tasks in Redis by due time, both on one
-// axis, on which they drift towards the present.
+// The picture of time on the operators' page: pending orders by deadline, and below them the tasks in Redis by due time.
+// Both are on one axis, on which they drift towards the present.
 
 import { canvas, niceCeiling, svg } from './charts.js';
 import { duration, number, setText } from './dom.js';
 
 const barHeight = 76; // px, of the highest bar
-const lanes = { orders: 100, tasks: 214 }; // the y of their base lines
+const lanes = { orders: 100, tasks: 214 }; // the two rows of bars, and the y of their base lines
 const height = 262;
 const noise = 4; // tasks of a bucket that may be missing in one answer, because the lanes are not read at one instant
 
 const motion = matchMedia('(prefers-reduced-motion: no-preference)');
 
-// missingTasks returns for each bucket how many of its orders have no task. A task may be due earlier than its order, whose
-// deadline may have moved, so tasks that are left over count for later buckets. A task at the edge of a bucket may be in the
-// next one, because the two servers have clocks of their own. The buckets that have begun, and the last one, miss nothing.
+// missingTasks returns for each bucket how many of its orders have no task. A task may be due earlier than its order,
+// whose deadline may have moved, so tasks that are left over count for later buckets. A task at the edge of a bucket may
+// be in the next one, because the two servers have clocks of their own. No task counts as missing in the buckets that
+// have begun, or in the last one.
 export function missingTasks(rows, tasks, begun) {
   const sum = (counts) => counts.reduce((a, b) => a + b, 0);
   const missing = rows.counts.map(() => 0);

@@ -35,8 +35,8 @@ var screenshots = flag.String("screenshots", "", "the directory to write screens
 // load.
 const patience = 3 * time.Minute
 
-// chromium returns the path of the browser, which has different names in different distributions. The one without
-// windows comes first: a test of a page takes a third of the processor time with it.
+// chromium returns the path of the browser, which has different names in different distributions. The browser without
+// windows comes first, because a test of a page takes a third of the processor time with it.
 func chromium() (path string, found bool) {
 	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -279,8 +279,8 @@ func (p *Tab) Script(source string) {
 	}))
 }
 
-// MarkDocument marks the document, and returns a function that reports whether the mark is still there: a reload would
-// remove it.
+// MarkDocument marks the document, and returns a function that reports whether the mark is still there. A reload
+// removes the mark.
 func (p *Tab) MarkDocument() (marked func() bool) {
 	p.t.Helper()
 	Eval[bool](p, `window.mark = true`)

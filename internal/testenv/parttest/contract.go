@@ -79,7 +79,8 @@ func LoadPieces(files ...string) (*Contract, error) {
 // 405.
 func (c *Contract) Check(request *http.Request, status int, header http.Header, body []byte) error {
 	if err := c.check(request, status, header, body); err != nil {
-		return fmt.Errorf("%s %s is answered with %d %s: %w", request.Method, request.URL.RequestURI(), status, body, err)
+		return fmt.Errorf("%s %s is answered with %d %s: %w",
+			request.Method, request.URL.RequestURI(), status, body, err)
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ var (
 	copyDay       = regexp.MustCompile(`'\d{4}-\d\d-\d\d'`)
 )
 
-// Copied runs the statements COPY … TO STDOUT (FORMAT csv, HEADER) of a document, with another day in the place of
-// the one day that each of them has. It returns the rows of each statement, by the names of their columns.
+// Copied runs the statements COPY … TO STDOUT (FORMAT csv, HEADER) of a document. Each statement has one day, which
+// Copied replaces by the given day. It returns the rows of each statement, by the names of their columns.
 func Copied(t testing.TB, url, document, day string) (results [][]map[string]string) {
 	t.Helper()
 	text, err := os.ReadFile(document)

@@ -57,7 +57,9 @@ func NewRequest(t testing.TB, method, path, body string, headers ...string) *htt
 
 // Send passes the request that [NewRequest] makes to a handler, checks the answer against the contract, and returns the
 // answer.
-func (c *Contract) Send(t testing.TB, h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+func (c *Contract) Send(
+	t testing.TB, h http.Handler, method, path, body string, headers ...string,
+) *httptest.ResponseRecorder {
 	t.Helper()
 	request, answer := NewRequest(t, method, path, body, headers...), httptest.NewRecorder()
 	h.ServeHTTP(answer, request)
@@ -67,8 +69,8 @@ func (c *Contract) Send(t testing.TB, h http.Handler, method, path, body string,
 	return answer
 }
 
-// ClassOf returns the class of a rejection. For nil it returns the zero class, and for any other error a class that differs
-// from all declared classes.
+// ClassOf returns the class of a rejection. For nil it returns the zero class, and for any other error a class that
+// differs from all declared classes.
 func ClassOf(err error) rest.Class {
 	if err == nil {
 		return rest.Class{}

@@ -44,7 +44,8 @@ func Options(t testing.TB, commands any) (options []Option) {
 			if i < 0 {
 				i = len(options)
 				options = append(options, Option{
-					Variable: strings.Join(flag.Envs, ","), Flag: flag.Name, Help: flag.Help, Placeholder: flag.PlaceHolder,
+					Variable: strings.Join(flag.Envs, ","), Flag: flag.Name, Help: flag.Help,
+					Placeholder: flag.PlaceHolder,
 				})
 			}
 			if d := (CommandDefault{command.Path(), flag.Default}); !slices.Contains(options[i].Commands, d) {
@@ -58,7 +59,7 @@ func Options(t testing.TB, commands any) (options []Option) {
 	return options
 }
 
-// rank sorts serve before the other commands, and those of a group behind them.
+// rank sorts serve before the other commands, and the commands of a group behind the others.
 func rank(command *kong.Node) int {
 	switch {
 	case command.Name == "serve":
@@ -96,9 +97,9 @@ func VariableNames(t testing.TB, options []Option) {
 // ConfigurationTable compares the tables of options in a module's documents with the options of its program. Each
 // option has one row, and each row is of an option.
 //
-// shared are the documents of another program, from which this one takes some options. A row there counts if its
-// variable, its flag and its default are right, because its commands are those of the other program, and so are the
-// rows of options that this program does not have.
+// shared are the documents of another program, from which this program takes some options. Only the variable, the flag
+// and the default of a row there must be right, because its commands are commands of the other program. Rows there of
+// options that this program does not have are ignored.
 //
 // apart are commands that documents of their own describe. Such a command stands only in the rows of the options that
 // no other command has, so that the other rows stay as they are without it.

@@ -73,7 +73,8 @@ func Secrets(t *testing.T, commands func() any) {
 							}
 							return
 						}
-						names := strings.NewReplacer("OPTION_FILE", app.OptionName(flag+"-file"), "OPTION", app.OptionName(flag))
+						names := strings.NewReplacer("OPTION_FILE", app.OptionName(flag+"-file"),
+							"OPTION", app.OptionName(flag))
 						var want []string
 						for _, part := range tt.wantErr {
 							want = append(want, names.Replace(part))
