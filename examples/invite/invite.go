@@ -77,7 +77,6 @@ func addInvitations(p *app.Process, timeout time.Duration) error {
 	return nil
 }
 
-// createTable creates the table of invitations, unless it exists.
 func createTable(ctx context.Context, db *gorm.DB) error {
 	if err := db.WithContext(ctx).Exec(schemaSQL).Error; err != nil {
 		return fmt.Errorf("create the table of invitations: %w", err)

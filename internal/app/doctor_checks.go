@@ -12,8 +12,8 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// Check is a check of `doctor`, which prints Good if Run returns nil. An error that is a [Warning] or wraps
-// [ErrUnchecked] is no failure.
+// Check is a check of `doctor`, which prints Good if Run returns nil. If the error is a [Warning] or wraps
+// [ErrUnchecked], the check has not failed.
 type Check struct {
 	Subject, Good string
 	Run           func(context.Context) error
@@ -82,8 +82,8 @@ func (p *Process) checkSchema(context.Context) error {
 	return Warning(p.newer[0].Error())
 }
 
-// checkDurability returns only warnings, because people turn durability off to make a server for tests faster. It does
-// not look at synchronous_commit, which the sessions of the service set themselves.
+// checkDurability only warns if durability is off, because people turn it off to make a server for tests faster. It
+// does not look at synchronous_commit, which the sessions of the service set themselves.
 func (p *Process) checkDurability(ctx context.Context) error {
 	var fsync, fullPageWrites string
 	err := p.Pool.QueryRowContext(ctx, `SELECT current_setting('fsync'), current_setting('full_page_writes')`).
@@ -123,7 +123,7 @@ func pingRedis(ctx context.Context, rdb redis.UniversalClient) error {
 	return nil
 }
 
-// The doctor reports what is older than these limits. A busy machine may pause for some seconds.
+// The doctor reports only what is older than these limits, because a busy machine may pause for some seconds.
 const (
 	staleTask   = 10 * time.Second // since it was due
 	staleOutbox = 30 * time.Second // in the outbox

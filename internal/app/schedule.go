@@ -18,7 +18,7 @@ const (
 	scheduleRows    = 300 // rows of a bucket that are counted
 	// All buckets with more rows share this number, so that an answer takes milliseconds however many rows are pending.
 	scheduleMoreRows = 20_000
-	scheduleFactor   = 20 // the most by which an estimate is larger than the number of rows that are counted
+	scheduleFactor   = 20 // an estimate is at most this many times the number of counted rows
 )
 
 // Schedule has the numbers of the pending rows of a kind, and of the tasks in Redis that time them out, by due time in

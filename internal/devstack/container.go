@@ -195,8 +195,8 @@ func containerName() string {
 	return fmt.Sprintf("%s%d-%s-%s", namePrefix, os.Getpid(), strings.ToLower(rand.Text()[:8]), host)
 }
 
-// removeStale removes the containers that processes of this machine created, but were killed before they started them.
-// It ignores errors, because the next container starts also if a stale one remains.
+// removeStale removes the containers that killed processes of this machine have created and not started. It ignores
+// errors, because the next container starts also if a stale one remains.
 func (e Engine) removeStale(ctx context.Context) {
 	host, _ := os.Hostname()
 	names, _ := exec.CommandContext(ctx, e.command, "ps", "--all", "--filter", "status=created",

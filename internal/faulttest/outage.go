@@ -49,7 +49,8 @@ func RedisDown(t *testing.T, s *Service) {
 		t.Errorf("%d publishes failed and %d found the breaker open; want %d in total, at least 5 failed "+
 			"and at least %d with an open breaker", failed, open, outage, outage/2)
 	}
-	if ready := Decode[struct{ Status, Redis string }](t, ops.Get("/readyz")); ready.Status != "degraded" || ready.Redis != "down" {
+	if ready := Decode[struct{ Status, Redis string }](t, ops.Get("/readyz")); ready.Status != "degraded" ||
+		ready.Redis != "down" {
 		t.Errorf("/readyz: %+v, want degraded, with Redis down", ready)
 	}
 	if s := ops.Stats(); s.Redis != "down" || s.Queue != nil || s.Outbox.Backlog != outage {

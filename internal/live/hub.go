@@ -50,7 +50,7 @@ type hub struct {
 type subscriber struct {
 	topic     string
 	messages  chan []byte   // events as text; the hub closes it when the subscription ends
-	broadcast chan struct{} // buffered by one: broadcasts coalesce
+	broadcast chan struct{} // has room for one broadcast, which stands for all that wait
 }
 
 // newHub returns a hub that receives notifications while run runs. rdb is nil in a service without Redis.

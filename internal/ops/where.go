@@ -34,16 +34,16 @@ type where struct {
 // task is a task whose id is that of a row.
 type task struct {
 	Kind     string   `json:"kind"`
-	State    string   `json:"state"`          // that of a [delay.Location], or unknown
-	Left     float64  `json:"left_seconds"`   // until a scheduled task is due, or the lease of a leased one ends
+	State    string   `json:"state"`          // the state of its [delay.Location], or unknown
+	Left     float64  `json:"left_seconds"`   // until a scheduled task is due, or the lease of a leased task ends
 	Outbox   *float64 `json:"outbox_seconds"` // for how long the task has waited in the outbox; nil: it is not there
-	Attempts int      `json:"attempts"`       // those that failed
-	Error    string   `json:"error"`          // of the last attempt that failed
+	Attempts int      `json:"attempts"`       // failed attempts
+	Error    string   `json:"error"`          // of the last failed attempt
 }
 
 const unknown = "unknown" // the state of a task while Redis does not answer
 
-// validID matches every text that may be the id of something. PostgreSQL rejects some of the other texts.
+// validID matches every text that may be an id, also of another service. PostgreSQL rejects some of the other texts.
 var validID = regexp.MustCompile(`^[!-~]{1,255}$`)
 
 func whereIs(kinds *app.Kinds, find Find) gin.HandlerFunc {

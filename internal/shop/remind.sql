@@ -1,5 +1,6 @@
 -- Adds the event of the reminder to those orders of a batch that are pending and have their deadlines within the lead
--- time, and returns for every order of the batch whether it was added, and when its task is due again. It is idempotent.
+-- time. It returns for every order of the batch whether the event was added, and when its task is due again. It is
+-- idempotent.
 --
 -- $1 order ids · $2 lead time in microseconds
 WITH locked AS MATERIALIZED (

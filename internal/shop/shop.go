@@ -119,8 +119,8 @@ func checkModules(ctx context.Context, c *app.Connections, cfg app.Config, log *
 	if slices.Contains(cfg.Roles, app.API) || slices.Contains(cfg.Roles, app.Reconciler) {
 		return fmt.Errorf("the database has the schema of %[1]s, which this program lacks: with the role api it would "+
 			"let customers pay orders at once that must be paid elsewhere, and with the role reconciler it could "+
-			"remove orders whose rows are needed there: run the program that has %[1]s, or set %[2]s to another database",
-			modules, app.OptionName("database-url"))
+			"remove orders whose rows are needed there: run the program that has %[1]s, or set %[2]s to another "+
+			"database", modules, app.OptionName("database-url"))
 	}
 	log.Warn("the database has the schema of a module that this program lacks; "+
 		"its tables and tasks are left to the program that has it", "module", modules)

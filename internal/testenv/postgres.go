@@ -28,8 +28,8 @@ type postgres struct {
 }
 
 // Postgres returns the URL of a new database for the test. The database is a copy of a template that has the schema
-// given to [Main], and is dropped after the test. The next test does not wait for the drop, because
-// PostgreSQL waits 100 ms at a time until the last session of the database has ended.
+// given to [Main], and is dropped after the test. The next test does not wait for the drop, because PostgreSQL
+// waits 100 ms at a time until the last session of the database has ended.
 func Postgres(t testing.TB) string {
 	t.Helper()
 	server, err := shared.postgres.get(startPostgres)

@@ -77,7 +77,7 @@ func checkProtocol() error {
 
 const maxLinks = 1000 // of a span, because a batch of a reconciler has up to 1,000 rows
 
-// newExport returns the exporter of spans that have ended, and the options of the providers that make spans for it.
+// newExport returns the processor that exports ended spans, and the options of the providers that make these spans.
 func newExport(name string) (sdk.SpanProcessor, []sdk.TracerProviderOption, error) {
 	if err := checkProtocol(); err != nil {
 		return nil, nil, err

@@ -1,5 +1,5 @@
-// The section "Where is this order?" of the operators' page, with the form that moves the deadline of the order. The orders
-// that are overdue for the longest time wait for a person.
+// The section "Where is this order?" of the operators' page, with the form that moves the deadline of the order. It also
+// lists the orders that are overdue for the longest time under what waits for a person.
 
 import { addStylesheet, duration, element, moment, renderList, setText } from './dom.js';
 

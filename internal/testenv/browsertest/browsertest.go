@@ -162,7 +162,7 @@ func (p *Tab) consoleError(text string) {
 	p.errors = append(p.errors, text)
 }
 
-// Expect makes the tab ignore the console errors that contain all parts, from now on.
+// Expect makes the tab ignore all later console errors that contain all parts.
 func (p *Tab) Expect(parts ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

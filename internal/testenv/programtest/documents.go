@@ -50,7 +50,7 @@ func Documents(t testing.TB, modules ...string) Texts {
 	return Read(t, patterns...)
 }
 
-// GoFiles reads the Go files of modules, tests included. It skips hidden folders, and modules in folders of a module.
+// GoFiles reads the Go files of modules, tests included. It skips hidden folders, and folders that are other modules.
 // A module whose folder does not exist has no files.
 func GoFiles(t testing.TB, modules ...string) Texts {
 	t.Helper()
@@ -112,8 +112,8 @@ func Runbooks(t testing.TB, root string, alerts Texts) {
 	}
 }
 
-// checkLink checks a link that stands in the file from, and returns the file that it leads to. Its path begins at a
-// folder.
+// checkLink checks a link that stands in the file from, and returns the file that it leads to. The path of the link
+// begins at folder.
 func checkLink(t testing.TB, from, folder, target string) (to string) {
 	t.Helper()
 	file, fragment, _ := strings.Cut(target, "#")

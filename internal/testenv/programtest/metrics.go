@@ -39,7 +39,7 @@ func ObservedMetrics(t testing.TB, registry *prometheus.Registry, observers, doc
 			}
 		}
 	}
-	// What is no metric: labels, ranges, lists of labels, functions.
+	// The parts of an expression that are no metrics: labels, ranges, lists of labels, functions.
 	other := regexp.MustCompile(`\{[^{}]*\}|\[[^\[\]]*\]|\b(?:by|without|on|ignoring|group_\w+) *\([^()]*\)|\w+ *\(`)
 	for file, text := range observers {
 		for _, expr := range submatches(`\bexpr"?: ("(?:[^"\\]|\\.)*"|.+)`, text) {

@@ -14,7 +14,7 @@ import (
 )
 
 // HeadMatchesGet checks that each path that answers GET answers HEAD with the same status and content type, and without
-// a body. It sends the requests with the operators' token, and customers' routes answer 401.
+// a body. It sends the requests with the operators' token, so that customers' routes answer 401.
 func HeadMatchesGet(t testing.TB, process *app.Process, opsToken string) {
 	t.Helper()
 	handler, err := process.Handler()
