@@ -27,7 +27,7 @@ func faultsTab(t *testing.T, p *faulttest.Process) *browsertest.Tab {
 // It checks the look of both. With -screenshots it takes the README's screenshots.
 func TestPageDemo(t *testing.T) {
 	shoptest.PageTest(t)
-	p := demo(t, nil, timeoutFlag, "20s")
+	p := demo(t, nil, timeoutFlag, "30s") // all orders must be placed and Redis wiped before
 	ops := faultsTab(t, p)
 	if shown := browsertest.Run(ops, chromedp.Location()); strings.Contains(shown, p.OpsToken) {
 		t.Errorf("the page leaves the token in its address: %s", shown)

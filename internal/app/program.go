@@ -32,7 +32,10 @@ func Main(program Program, commands any, bound ...any) {
 		signals = append(signals, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
-	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends the process at once
+	context.AfterFunc(ctx, func() {
+		stop()                        // so that a second Ctrl-C ends the process at once
+		signal.Ignore(syscall.SIGHUP) // a closed terminal may send it twice
+	})
 	program.Out, program.Err = os.Stdout, os.Stderr
 	os.Exit(ExitCode(Run(ctx, program, commands, os.Args[1:], bound...), program))
 }

@@ -22,19 +22,21 @@ const (
 )
 
 // Schedule has the numbers of the pending rows of a kind, and of the tasks in Redis that time them out, by due time in
-// 60 buckets. The present is in the twentieth bucket. The last bucket ends within the look-ahead of the reconciler,
-// because a row that is due later may not have a task.
+// 60 buckets. The present is in the twentieth bucket. The look-ahead of the reconciler ends in the last bucket: a row
+// that is due later may not have a task.
 type Schedule struct {
 	At    time.Time `json:"at"`             // by the database's clock
 	From  float64   `json:"from_seconds"`   // from At to the start of the first bucket
 	Width float64   `json:"bucket_seconds"` // of each bucket
 	Rows  Spread    `json:"rows"`
 	Tasks *Spread   `json:"tasks"` // that no worker has claimed; nil: there is no Redis, or it does not answer
+	// TasksLater is the number of tasks that are due after the last bucket.
+	TasksLater int64 `json:"tasks_later"`
 }
 
 // Spread is a number of rows or tasks by due time.
 type Spread struct {
-	Before    int64   `json:"before"`    // due before the first bucket; of the rows only some hundreds are counted
+	Before    int64   `json:"before"`    // due before the first bucket; of many rows a few hundred are counted
 	Counts    []int64 `json:"counts"`    // of each bucket
 	Estimated bool    `json:"estimated"` // some of the counts are estimates
 }
@@ -42,10 +44,8 @@ type Spread struct {
 // Schedule reads the schedule of the kind. It waits for Redis for at most the time limit.
 func (k *Kind) Schedule(ctx context.Context, limit time.Duration) (*Schedule, error) {
 	width := k.Reconciler.Lookahead() / (scheduleBuckets - scheduleBegun)
-	asked := time.Now()
 	s, full, err := k.countRows(ctx, width, scheduleRows)
-	if more := scheduleMoreRows / max(full, 1); err == nil && full > 0 && more > scheduleRows {
-		asked = time.Now()
+	if more := scheduleMoreRows / max(full, 1); err == nil && full > 0 && more > 2*scheduleRows {
 		s, _, err = k.countRows(ctx, width, more)
 	}
 	if err != nil {
@@ -56,10 +56,11 @@ func (k *Kind) Schedule(ctx context.Context, limit time.Duration) (*Schedule, er
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	from := time.Duration(s.From*float64(time.Second)) - time.Since(asked)
-	before, counts, estimated, err := k.Queue.Spread(limited, from, width, scheduleBuckets)
+	// The few milliseconds since the database read its clock are left out: tasks may seem to be due so much earlier.
+	from := time.Duration(s.From * float64(time.Second))
+	before, counts, later, estimated, err := k.Queue.Spread(limited, from, width, scheduleBuckets)
 	if err == nil { // otherwise Redis does not answer, which the caller sees
-		s.Tasks = &Spread{before, counts, estimated}
+		s.Tasks, s.TasksLater = &Spread{before, counts, estimated}, later
 	}
 	return s, nil
 }

@@ -28,20 +28,20 @@ func (q *Queue) Depth(ctx context.Context) (Depth, error) {
 const maxSpread = 16
 
 // Spread counts the tasks that no worker has claimed by their due times: those that are due before the first of n
-// ranges, and those in each range. from is the time from now to the start of the first range, and may be negative. If
+// ranges, those in each range, and those that are due later. from is the time from now to the start of the first range, and may be negative. If
 // the queue has more than 16 shards, the numbers are estimates, from 16 of them.
 func (q *Queue) Spread(
 	ctx context.Context, from, width time.Duration, n int,
-) (before int64, ranges []int64, estimated bool, err error) {
+) (before int64, ranges []int64, later int64, estimated bool, err error) {
 	asked := q.shards[:min(len(q.shards), maxSpread)] // hashes choose the shard of a task, so they are all alike
 	counts, err := q.count(ctx, asked, from, width, n)
 	if err != nil {
-		return 0, nil, false, err
+		return 0, nil, 0, false, err
 	}
 	for i := range counts {
 		counts[i] = counts[i] * int64(len(q.shards)) / int64(len(asked))
 	}
-	return counts[3], counts[4 : 4+n], len(asked) < len(q.shards), nil
+	return counts[3], counts[4 : 4+n], counts[4+n], len(asked) < len(q.shards), nil
 }
 
 var depthScript = load("depth")

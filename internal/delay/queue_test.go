@@ -461,3 +461,19 @@ func TestAt(t *testing.T) {
 		t.Errorf("the time left is %v, want an hour", left)
 	}
 }
+
+// TestSpread counts tasks at the edges of the ranges, some of them in a far shard.
+func TestSpread(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		q := newQueue(t, rdb, 3)
+		const far = 24 * time.Hour // the test takes less
+		for i, left := range []time.Duration{-2 * far, far / 2, far / 2, 3 * far / 2, 7 * far / 2} {
+			mustSchedule(t, q, In(strconv.Itoa(i), left))
+		}
+		before, ranges, later, estimated, err := q.Spread(t.Context(), -far/4, far, 3)
+		if err != nil || before != 1 || !slices.Equal(ranges, []int64{2, 1, 0}) || later != 1 || estimated {
+			t.Errorf("the tasks are %d before, %v, %d later (estimated: %v), %v; want 1 before, [2 1 0] and 1 later",
+				before, ranges, later, estimated, err)
+		}
+	})
+}

@@ -52,8 +52,12 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 		_, err := q.Bury(ctx, Batch{token: "1"}, Burial{ID: "a", Err: "broken"})
 		return err
 	},
-	"Redrive":     func(ctx context.Context, q *Queue) error { _, err := q.Redrive(ctx, "a"); return err },
-	"Locate":      func(ctx context.Context, q *Queue) error { _, err := q.Locate(ctx, []string{"a"}); return err },
+	"Redrive": func(ctx context.Context, q *Queue) error { _, err := q.Redrive(ctx, "a"); return err },
+	"Locate":  func(ctx context.Context, q *Queue) error { _, err := q.Locate(ctx, []string{"a"}); return err },
+	"Spread": func(ctx context.Context, q *Queue) error {
+		_, _, _, _, err := q.Spread(ctx, -time.Minute, time.Second, 60)
+		return err
+	},
 	"Depth":       func(ctx context.Context, q *Queue) error { _, err := q.Depth(ctx); return err },
 	"DeadLetters": func(ctx context.Context, q *Queue) error { _, err := q.DeadLetters(ctx, 10); return err },
 	"Intact":      func(ctx context.Context, q *Queue) error { _, err := Intact(ctx, q); return err },
@@ -145,6 +149,7 @@ func TestRoundTrips(t *testing.T) {
 		{"MarkIntact", 1, q.MarkIntact},
 		{"Schedule", 2, func(ctx context.Context) error { return q.Schedule(ctx, msgs...) }},
 		{"Locate", 2, func(ctx context.Context) error { _, err := q.Locate(ctx, ids); return err }},
+		{"Spread", 2, func(ctx context.Context) error { return operations["Spread"](ctx, q) }},
 		{"Depth", 2, func(ctx context.Context) error { _, err := q.Depth(ctx); return err }},
 		{"DeadLetters", 2, func(ctx context.Context) error { _, err := q.DeadLetters(ctx, 100); return err }},
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 	"github.com/go-json-experiment/json"
@@ -157,12 +158,14 @@ func (e *Error) problem(path, requestID string) Problem {
 
 // noPage is what a person sees who has mistyped an address.
 const noPage = `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">
-<title>Not found</title><p>There is nothing at this address. <a href="/">Go to the start</a>.</p></html>
+<meta name="viewport" content="width=device-width"><title>Not found</title><p>There is nothing at this address. <a href="/">Go to the start</a>.</p></html>
 `
 
-// NoRoute answers requests for paths that do not exist. A browser that asks for a page gets a page, not a problem.
+// NoRoute answers requests for paths that do not exist. A browser that asks for a page outside of the APIs gets a page,
+// not a problem.
 func NoRoute(c *gin.Context) {
-	if c.NegotiateFormat(gin.MIMEJSON, gin.MIMEHTML) == gin.MIMEHTML {
+	isAPI := strings.Contains(c.Request.URL.Path, "/api/")
+	if !isAPI && c.NegotiateFormat(gin.MIMEJSON, gin.MIMEHTML) == gin.MIMEHTML {
 		c.Data(http.StatusNotFound, "text/html; charset=utf-8", []byte(noPage))
 		return
 	}

@@ -87,8 +87,6 @@ func (c *Demo) Run(
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	go stopWithGoRun(ctx, stop)
-	signal.Ignore(syscall.SIGPIPE) // so that a write to a pipe without a reader fails, and does not kill the demo
-	program.Out, program.Err = output{program.Out, stop}, output{program.Err, stop}
 
 	ln, err := c.listen(program)
 	if err != nil {
@@ -101,6 +99,8 @@ func (c *Demo) Run(
 		return err
 	}
 	defer servers.Stop()
+	signal.Ignore(syscall.SIGPIPE) // so that a write to a pipe without a reader fails, and does not kill the demo
+	program.Out, program.Err = output{program.Out, stop}, output{program.Err, stop}
 	o.DatabaseURL, o.RedisURL = servers.Postgres.URL(), servers.Redis.URL()
 	log := app.NewLogger(program.Err, c.LogLevel, true)
 	run := DemoRun{DatabaseURL: o.DatabaseURL, URL: "http://" + ln.Addr().String(), Log: log}
@@ -138,7 +138,7 @@ shop is running. Ctrl-C stops it and deletes its data.
   ops token   %[2]s
 %[3]s  postgres    %[4]s (%[5]s)
   redis       %[6]s (%[7]s)
-  An order that is not paid within %[8]v is cancelled.
+  An order that is not paid within %[8]v is cancelled. Sweeps run every 5 s here, by default every 30 s.
   Order something. Then inject faults, at the bottom of the page of operations.
 
   TOKEN=$(curl -sX POST %[1]s/api/customers | sed 's/.*"token":"\([^"]*\)".*/\1/')
@@ -169,7 +169,7 @@ func (c *Demo) listen(program app.Program) (net.Listener, error) {
 	return ln, err
 }
 
-// output stops the demo when nobody reads what it prints any more, as with demo | head.
+// output stops the demo when nobody reads what it prints any more, as with demo 2>&1 | head.
 type output struct {
 	io.Writer
 	stop func()

@@ -3,7 +3,7 @@
 import { request } from './api.js';
 import { drawHistogram } from './charts.js';
 import { addParts, duration, element, Message, moment, number, renderList, setText, sleep } from './dom.js';
-import { Schedule } from './schedule.js';
+import { maxCounted, pendingText, Schedule } from './schedule.js';
 
 const byId = (id) => document.getElementById(id);
 const messages = byId('messages');
@@ -68,7 +68,7 @@ async function poll() {
     const began = performance.now();
     try {
       const [stats, schedule] = await Promise.all(
-        [ops('GET', '/stats'), ops('GET', '/schedule'), ...sections.map((section) => section.load())]);
+        [ops('GET', '/stats'), ops('GET', '/schedule').catch(() => null), ...sections.map((section) => section.load())]);
       await render(stats, schedule);
       refreshedAt = Date.now();
       byId('dashboard').classList.remove('stale');
@@ -128,7 +128,11 @@ function render(stats, due) {
     byId('main').focus({ preventScroll: true });
   }
   renderInvariants(stats.violations, stats.invariants_checked_at);
-  schedule.update(due, stats);
+  if (due) {
+    schedule.update(due, stats);
+  } else {
+    setText(byId('schedule-text'), 'What is due when cannot be read now.');
+  }
   renderFigures(stats);
   renderLateness(stats.lateness);
   renderSweep(stats.last_sweep);
@@ -163,13 +167,6 @@ function renderInvariants(violations, checkedAt) {
     setText(row.querySelector('.mark'), mark);
     setText(row.querySelector('.detail'), detail);
   });
-}
-
-const maxCounted = 10_000; // the API counts at most this many timeouts of the last hour, the latest ones
-const maxPending = 100_000; // the API counts at most this many pending orders
-
-function pendingText(pending) {
-  return pending < maxPending ? number(pending) : `${number(pending)} or more`;
 }
 
 function renderFigures({ queue, orders, outbox, lateness }) {

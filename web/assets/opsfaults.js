@@ -1,6 +1,6 @@
 // The drawer of faults at the bottom of the operators' page, with the log. Only the demo has faults.
 
-import { request } from './api.js';
+import { request, retry } from './api.js';
 import { addStylesheet, element, moment, setText } from './dom.js';
 
 const byId = (id) => document.getElementById(id);
@@ -87,14 +87,18 @@ async function placeOrders() {
   let left = 1000;
   const client = async () => {
     while (left-- > 0) {
-      const { token } = await request('POST', '/api/customers', { credentials: 'omit' });
-      await request('POST', '/api/orders', {
-        credentials: 'omit', headers: { Authorization: `Bearer ${token}` },
+      const { token } = await retry(() => request('POST', '/api/customers', { credentials: 'omit' }));
+      await retry(() => request('POST', '/api/orders', {
+        credentials: 'omit', headers: { Authorization: `Bearer ${token}`, 'Idempotency-Key': 'the only order' },
         body: { items: [{ product_id: most.id, quantity: 1 }] },
-      });
+      }));
     }
   };
-  await Promise.all(Array.from({ length: 6 }, client));
+  try {
+    await Promise.all(Array.from({ length: 6 }, client));
+  } finally {
+    left = 0; // after an error the other clients stop, too
+  }
 }
 
 function renderButtons(faults) {

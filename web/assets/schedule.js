@@ -4,29 +4,42 @@
 import { canvas, niceCeiling, svg } from './charts.js';
 import { duration, number, setText } from './dom.js';
 
+export const maxCounted = 10_000; // the API counts at most this many timeouts of the last hour, the latest ones
+const maxPending = 100_000; // the API counts at most this many pending orders
+
+const orMore = (n, most) => `${number(n)}${n < most ? '' : ' or more'}`;
+
+export const pendingText = (pending) => orMore(pending, maxPending);
+
+const sum = (counts) => counts.reduce((a, b) => a + b, 0);
+
 const barHeight = 76; // px, of the highest bar
 const lanes = { orders: 100, tasks: 214 }; // the two rows of bars, and the y of their base lines
 const height = 262;
+const maxBefore = 300; // the API counts at most this many orders that are due before the first bucket
 const noise = 4; // tasks of a bucket that may be missing in one answer, because the lanes are not read at one instant
 
 const motion = matchMedia('(prefers-reduced-motion: no-preference)');
 
 // missingTasks returns for each bucket how many of its orders have no task. A task may be due earlier than its order,
-// whose deadline may have moved, so tasks that are left over count for later buckets. A task at the edge of a bucket may
-// be in the next one, because the two servers have clocks of their own. No task counts as missing in the buckets that
-// have begun, or in the last one.
+// whose deadline may have moved, so tasks that are left over count for later buckets. So do the tasks of orders that were
+// paid, which stay until they are due: more tasks may be missing than are seen. A task at the edge of a bucket may be in
+// the next one, because the two servers have clocks of their own. No task counts as missing in the buckets that have
+// begun, or in the last one, or if the tasks are estimated.
 export function missingTasks(rows, tasks, begun) {
-  const sum = (counts) => counts.reduce((a, b) => a + b, 0);
   const missing = rows.counts.map(() => 0);
-  let spare = Math.max(0, tasks.before + sum(tasks.counts.slice(0, begun)) - rows.before - sum(rows.counts.slice(0, begun)));
+  if (tasks === null || tasks.estimated) {
+    return missing;
+  }
+  let spare = Math.max(0, sum(tasks.counts.slice(0, begun)) - sum(rows.counts.slice(0, begun)));
   for (let i = begun; i < rows.counts.length; i++) {
-    let balance = tasks.counts[i] - rows.counts[i];
+    const balance = tasks.counts[i] - rows.counts[i];
     const late = Math.min(Math.max(balance, 0), missing[i - 1]);
     missing[i - 1] -= late;
     spare += balance - late;
     missing[i] = Math.max(0, -spare);
     spare = Math.max(0, spare);
-    if ((rows.estimated || tasks.estimated) && missing[i] < rows.counts[i] / 2) {
+    if (rows.estimated && missing[i] < rows.counts[i] / 2) {
       missing[i] = 0;
     }
   }
@@ -62,7 +75,7 @@ export class Schedule {
     const begun = Math.ceil(-schedule.from_seconds / schedule.bucket_seconds);
     const first = Math.round((Date.parse(schedule.at) / 1000 + schedule.from_seconds) / schedule.bucket_seconds);
     const { rows, tasks } = schedule;
-    const found = tasks ? missingTasks(rows, tasks, begun) : rows.counts.map(() => 0);
+    const found = missingTasks(rows, tasks, begun);
     const missing = found.map((n, i) => (n > noise ? n : Math.min(n, this.#seen.get(first + i) ?? 0)));
     this.#seen = new Map(found.map((n, i) => [first + i, n]));
     const cancelled = stats.lateness.worker.count + stats.lateness.reconciler.count;
@@ -122,12 +135,21 @@ export class Schedule {
     shown.missing.forEach((n, i) => bar('missing', lanes.tasks - h(shown.tasks?.counts[i] ?? 0), i, n));
 
     const text = (x, y, content, anchor = 'start', name = '') => drawing.append(svg('text', { x, y, 'text-anchor': anchor, class: name }, content));
-    const edge = (y, n) => n > 0 && text(width, y, `${number(n)} later →`, 'end');
-    text(0, lanes.orders - barHeight - 8, 'Orders in PostgreSQL', 'start', 'title');
-    text(0, lanes.tasks - barHeight - 8, `Tasks in Redis${redisState(shown.stats.redis)}`, 'start', 'title');
-    edge(lanes.orders - barHeight - 8, later(shown.rows, shown.stats.orders.pending));
-    const { queue } = shown.stats;
-    edge(lanes.tasks - barHeight - 8, shown.tasks && queue ? later(shown.tasks, queue.scheduled + queue.due) : 0);
+    const edges = (base, title, lane, before, later) => {
+      text(0, base - barHeight - 8, title, 'start', 'title');
+      if (lane?.before > 0) {
+        text(0, base - 6, `← ${before} earlier`);
+      }
+      if (later) {
+        text(width, base - barHeight - 8, `${later} later →`, 'end');
+      }
+    };
+    const { rows, tasks, tasks_later: tasksLater, stats } = shown;
+    const ordersLater = stats.orders.pending - rows.before - sum(rows.counts);
+    edges(lanes.orders, 'Orders in PostgreSQL', rows, orMore(rows.before, maxBefore),
+      stats.orders.pending >= maxPending ? 'many' : ordersLater > 0 && number(ordersLater));
+    edges(lanes.tasks, `Tasks in Redis${tasks ? '' : redisState(stats.redis)}`, tasks, number(tasks?.before ?? 0),
+      tasksLater > 0 && number(tasksLater));
     for (const base of Object.values(lanes)) {
       drawing.append(svg('line', { class: 'grid', x1: 0, x2: width, y1: base, y2: base }));
     }
@@ -137,26 +159,21 @@ export class Schedule {
       const label = k === 0 ? 'now' : `${k < 0 ? '−' : '+'}${duration(Math.abs(k) * step)}`;
       text(x(k * step), lanes.tasks + 18, label, k === -2 ? 'start' : k === 4 ? 'end' : 'middle', k === 0 ? 'title' : '');
     }
-    text(now, height - 4, `${number(shown.cancelled)} cancelled`, 'middle', 'title');
+    text(now, height - 4, `${orMore(shown.cancelled, maxCounted)} cancelled`, 'middle', 'title');
     for (let i = 0; i < Math.min(shown.fell, 6) && motion.matches; i++) {
       const mark = svg('circle', { class: 'falls', cx: now, cy: lanes.tasks + 22, r: 3 });
       mark.style.animationDelay = `${i * 120}ms`;
       drawing.append(mark);
     }
+    shown.fell = 0; // a window that is resized draws the picture again
     this.#container.replaceChildren(drawing);
   }
 }
 
-const redisState = (redis) => ({ up: '', none: ': not used' }[redis] ?? ': no answer');
-
-// later returns how many of a number of rows or tasks are due later than the last bucket.
-function later({ before, counts }, all) {
-  return Math.max(0, all - before - counts.reduce((a, b) => a + b, 0));
-}
+const redisState = (redis) => (redis === 'none' ? ': not used' : ': no answer');
 
 // describe returns the text of the picture.
 function describe({ rows, tasks, from_seconds: from, bucket_seconds: width, begun, missing, stats, cancelled }) {
-  const sum = (counts) => counts.reduce((a, b) => a + b, 0);
   const about = (lane) => (lane.estimated ? 'about ' : '');
   const soon = sum(rows.counts.slice(begun - 1));
   const next = rows.counts.findIndex((n, i) => n > 0 && i >= begun);
@@ -172,12 +189,12 @@ function describe({ rows, tasks, from_seconds: from, bucket_seconds: width, begu
       : 'Redis does not answer: the reconciler cancels what is overdue.');
   } else if (lost > 0) {
     parts.push(`Redis misses ${about(rows)}${count(lost, 'task')}: the next sweep adds what is missing.`);
-  } else if (soon > 0) {
-    parts.push('Redis has all of their tasks.');
+  } else if (soon > 0 && !tasks.estimated) {
+    parts.push('No task is seen to be missing in Redis.');
   }
   const late = Math.max(stats.lateness.worker.p99_seconds, stats.lateness.reconciler.p99_seconds);
   if (cancelled > 0) {
-    parts.push(`Cancelled in the last hour: ${count(cancelled, 'order')}, 99 % of them at most ${duration(late)} late.`);
+    parts.push(`Cancelled in the last hour: ${orMore(cancelled, maxCounted)}, 99 % of them at most ${duration(late)} late.`);
   }
   return parts.join(' ');
 }
