@@ -34,7 +34,8 @@ func BenchmarkAlone(b *testing.B) {
 		}
 		var text strings.Builder
 		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(table, "\torders/s\tp99 ms\tCPU µs\tlate p50 ms\tp99 ms\tat most ms\tin a burst p50 ms\tp99 ms\tat most ms\t")
+		fmt.Fprintln(table,
+			"\torders/s\tp99 ms\tCPU µs\tlate p50 ms\tp99 ms\tat most ms\tin a burst p50 ms\tp99 ms\tat most ms\t")
 		for i, m := range modes {
 			column := func(of func(modeResult) float64) float64 {
 				var all []float64

@@ -21,7 +21,8 @@ func fails(t *testing.T, env []string, code int, args ...string) string {
 	err := cmd.Run()
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok || exit.ExitCode() != code {
-		t.Errorf("%s %v: %v, want exit code %d; its standard error: %s", orders.Program, args, err, code, stderr.String())
+		t.Errorf("%s %v: %v, want exit code %d; its standard error: %s", orders.Program, args, err, code,
+			stderr.String())
 	}
 	text := strings.TrimSuffix(stderr.String(), "\n")
 	if strings.Contains(text, "\n") || !strings.HasPrefix(text, orders.Program+": ") {
@@ -41,8 +42,10 @@ func TestInvalidConfiguration(t *testing.T) {
 		code int
 		says []string
 	}{
-		"no configuration":     {nil, 2, []string{faulttest.EnvDatabaseURL, faulttest.EnvRedisURL, faulttest.EnvHTTPAddr, faulttest.EnvTokenKey, faulttest.EnvOpsToken}},
-		"short secret":         {append(unreachable, faulttest.EnvTokenKey+"=short"), 2, []string{faulttest.EnvTokenKey, "32", "openssl rand"}},
+		"no configuration": {nil, 2, []string{faulttest.EnvDatabaseURL, faulttest.EnvRedisURL,
+			faulttest.EnvHTTPAddr, faulttest.EnvTokenKey, faulttest.EnvOpsToken}},
+		"short secret": {append(unreachable, faulttest.EnvTokenKey+"=short"), 2,
+			[]string{faulttest.EnvTokenKey, "32", "openssl rand"}},
 		"unreachable database": {unreachable, 1, []string{"PostgreSQL", "127.0.0.1:1"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -37,7 +37,8 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	p := demo(t, nil, timeoutFlag, "2s")
-	t.Logf("the demo served after %v, including the build", time.Since(began)) // no bound: the time depends on the machine
+	// no bound: the time depends on the machine
+	t.Logf("the demo served after %v, including the build", time.Since(began))
 	servers := serversOf(t, p.Cmd.Process.Pid)
 
 	c, ops := p.SignUp(), p.Operator()
@@ -79,7 +80,8 @@ func TestDemo(t *testing.T) {
 	c.Post(http.StatusUnauthorized, "/ops/api/faults/redis-stop")
 	noViolations(t, p)
 
-	faulttest.Contains(t, p.Text(), "starting a private PostgreSQL and Redis", "An order that is not paid within 2s is cancelled.")
+	faulttest.Contains(t, p.Text(), "starting a private PostgreSQL and Redis",
+		"An order that is not paid within 2s is cancelled.")
 	if strings.Contains(p.Text(), "pay orders at once") {
 		t.Errorf("the demo warns of what it has set itself:\n%s", p.Text())
 	}
@@ -137,7 +139,8 @@ func TestDemoElsewhere(t *testing.T) {
 		})
 	})
 	t.Run("interrupted while it starts", func(t *testing.T) {
-		testDemoStops(t, "starting", func(p *os.Process, _ *os.File, _ string) { testenv.Must(t, p.Signal(os.Interrupt)) })
+		testDemoStops(t, "starting",
+			func(p *os.Process, _ *os.File, _ string) { testenv.Must(t, p.Signal(os.Interrupt)) })
 	})
 }
 
@@ -173,7 +176,8 @@ func testDemoOfGoRun(t *testing.T) {
 		cmd.Args = append([]string{"go", "-c", `"$0" "$@" & wait`, cmd.Path}, cmd.Args[1:]...)
 		cmd.Path = goRun
 	}, timeoutFlag, "1s")
-	faulttest.Eventually(t, "the demo prints that it uses a stand-in for Redis", func() bool { return strings.Contains(p.Text(), "stand-in") })
+	faulttest.Eventually(t, "the demo prints that it uses a stand-in for Redis",
+		func() bool { return strings.Contains(p.Text(), "stand-in") })
 	c := p.SignUp()
 	c.WaitForTimeout(c.Create().ID)
 	children := faulttest.ChildrenOf(t, p.Cmd.Process.Pid)
@@ -182,7 +186,8 @@ func testDemoOfGoRun(t *testing.T) {
 	}
 	servers := faulttest.ChildrenOf(t, children[0])
 	testenv.Must(t, p.Cmd.Process.Kill())
-	faulttest.Eventually(t, "the demo and its server have ended", func() bool { return !slices.ContainsFunc(append(servers, children[0]), alive) })
+	faulttest.Eventually(t, "the demo and its server have ended",
+		func() bool { return !slices.ContainsFunc(append(servers, children[0]), alive) })
 }
 
 // hidePostgres changes a command so that it finds no binaries of PostgreSQL, and only the named program in PATH.
@@ -225,7 +230,8 @@ func testDemoInContainers(t *testing.T) {
 	begin := func() *faulttest.Process {
 		t.Helper()
 		p := demo(t, func(cmd *exec.Cmd) { hidePostgres(t, cmd, engine.String()) }, timeoutFlag, "3s")
-		faulttest.Eventually(t, "the demo lists both servers", func() bool { return strings.Contains(p.Text(), "a container of "+devstack.RedisImage()) })
+		faulttest.Eventually(t, "the demo lists both servers",
+			func() bool { return strings.Contains(p.Text(), "a container of "+devstack.RedisImage()) })
 		faulttest.Contains(t, p.Text(), "this machine has no PostgreSQL", "a container of "+devstack.PostgresImage())
 		return p
 	}
@@ -269,7 +275,8 @@ func testDemoWithoutServers(t *testing.T) {
 		t.Errorf("the demo ended with %v, want exit code 1", err)
 	}
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-	faulttest.Contains(t, lines[len(lines)-1], orders.Program+": no PostgreSQL server binaries", "apt-get install postgresql", "the command serve", "start a container engine", "docker version")
+	faulttest.Contains(t, lines[len(lines)-1], orders.Program+": no PostgreSQL server binaries",
+		"apt-get install postgresql", "the command serve", "start a container engine", "docker version")
 }
 
 // nameOf returns the name of a process's program, or "" if the process has ended.
@@ -347,7 +354,8 @@ func TestFirstCommands(t *testing.T) {
 			cmd := orders.Command(t, nil, strings.Fields(test.args)...)
 			out, _ := cmd.CombinedOutput()
 			if code := cmd.ProcessState.ExitCode(); code != test.code || !strings.Contains(string(out), test.want) {
-				t.Errorf("shop %s exits with %d and prints %q, want %d and %q", test.args, code, out, test.code, test.want)
+				t.Errorf("shop %s exits with %d and prints %q, want %d and %q", test.args, code, out, test.code,
+					test.want)
 			}
 		})
 	}

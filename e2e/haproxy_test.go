@@ -72,8 +72,8 @@ func newHAProxy(d *faulttest.Deployment) *haproxy {
 	return b
 }
 
-// config returns the configuration of the containers, with other addresses. Its servers get their addresses over the control socket:
-// there is no service that tells the names of processes.
+// config returns the configuration of the containers, with other addresses. Its servers get their addresses over the
+// control socket: there is no service that tells the names of processes.
 func (b *haproxy) config() string {
 	b.d.T.Helper()
 	text, err := os.ReadFile("../deploy/haproxy.cfg")
@@ -136,14 +136,15 @@ func (b *haproxy) add(api *faulttest.Member) {
 	})
 }
 
-// TestRollingRestart replaces all processes behind HAProxy and under load: the APIs one after the other, then all others. A process is
-// stopped when the next one is ready. No request may fail, and no order may time out late.
+// TestRollingRestart replaces all processes behind HAProxy and under load: the APIs one after the other, then all
+// others. A process is stopped when the next one is ready. No request may fail, and no order may time out late.
 func TestRollingRestart(t *testing.T) {
 	var b *haproxy
 	faulttest.Faults(t, orders, faulttest.Fault{
 		Name: "behind HAProxy", Rate: 100, Bound: faulttest.Bound{Late: 2 * time.Second, Answer: 3 * time.Second},
 		Needs: faulttest.Needs{
-			Processes: []string{"api", "api", "worker", "worker", "relay", "reconciler"}, Env: []string{faulttest.EnvDrain + "=5s"}, // the default
+			Processes: []string{"api", "api", "worker", "worker", "relay",
+				"reconciler"}, Env: []string{faulttest.EnvDrain + "=5s"}, // the default
 			Front: func(d *faulttest.Deployment) string {
 				b = newHAProxy(d)
 				return b.url

@@ -23,8 +23,10 @@ import (
 
 var (
 	overloadFor      = flag.Duration("overload.for", 8*time.Second, "how long each load of BenchmarkOverload takes")
-	overloadProducts = flag.Int("overload.products", 1, "the number of products that the customers of BenchmarkOverload want")
-	overloadSVG      = flag.String("overload.svg", "", "the file to draw the result of BenchmarkOverload to, such as ../docs/overload.svg")
+	overloadProducts = flag.Int("overload.products", 1,
+		"the number of products that the customers of BenchmarkOverload want")
+	overloadSVG = flag.String("overload.svg", "",
+		"the file to draw the result of BenchmarkOverload to, such as ../docs/overload.svg")
 )
 
 // BenchmarkOverload offers orders at rates from half the capacity to four times the capacity. The capacity is
@@ -140,7 +142,8 @@ func (s *overload) offer(factor, capacity float64) loadStep {
 	result := loadStep{
 		factor: factor, offered: float64(len(arrivals)) / overloadFor.Seconds(),
 		good: r.Rate(created), rejected: r.Rate(rejected), failed: r.Rate(failed), failures: failures, unsent: r.Unsent,
-		p50: faulttest.Percentile(accepted, 50), p99: faulttest.Percentile(accepted, 99), lag: faulttest.Percentile(r.Lag, 99),
+		p50: faulttest.Percentile(accepted, 50), p99: faulttest.Percentile(accepted,
+			99), lag: faulttest.Percentile(r.Lag, 99),
 		busy:  used.Clients.Seconds() / took.Seconds() / float64(runtime.GOMAXPROCS(0)),
 		probe: <-probed,
 	}
@@ -197,7 +200,8 @@ func (s *overload) report(capacity float64, steps []loadStep) {
 		}
 		succeeded := loadtest.Is(http.StatusOK)
 		all := r.probe.Latencies(func(int) bool { return true })
-		fmt.Fprintf(table, "%g×\t%.0f\t%.0f\t%.0f\t%.0f\t%d\t%.1f\t%.1f\t%d\t%.1f\t%d of %d\t%.1f\t%.1f\t%.1f\t%.0f%%\t\n",
+		fmt.Fprintf(table,
+			"%g×\t%.0f\t%.0f\t%.0f\t%.0f\t%d\t%.1f\t%.1f\t%d\t%.1f\t%d of %d\t%.1f\t%.1f\t%.1f\t%.0f%%\t\n",
 			r.factor, r.offered, r.good, r.rejected, r.failed, r.unsent,
 			loadtest.Milliseconds(r.p50), loadtest.Milliseconds(r.p99),
 			r.cancelled, loadtest.Milliseconds(r.late), r.probe.Count(succeeded), len(all)+r.probe.Unsent,
@@ -252,7 +256,8 @@ func separate(b *testing.B, start func()) (separated bool) {
 // pin restricts all threads of the test to some processors. Processes and threads that they start inherit that.
 func pin(b *testing.B, cpus []string) {
 	b.Helper()
-	out, err := exec.Command("taskset", "-a", "-c", "-p", strings.Join(cpus, ","), strconv.Itoa(os.Getpid())).CombinedOutput()
+	out, err := exec.Command("taskset", "-a", "-c", "-p", strings.Join(cpus, ","),
+		strconv.Itoa(os.Getpid())).CombinedOutput()
 	if err != nil {
 		b.Fatalf("taskset: %v: %s", err, out)
 	}
@@ -300,7 +305,8 @@ func drawOverload(steps []loadStep) string {
 	y := func(rate float64) float64 { return svgBottom - rate/limit*(svgBottom-svgTop) }
 
 	var svg strings.Builder
-	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-family="sans-serif" font-size="13">
+	fmt.Fprintf(&svg,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-family="sans-serif" font-size="13">
 <title>Orders accepted and rejected each second, by the orders offered each second</title>
 <style>
   .page { fill: #ffffff } text { fill: #1f2328 } .grid { stroke: #d1d9e0 } .ideal { stroke: #6e7781 }
@@ -314,7 +320,8 @@ func drawOverload(steps []loadStep) string {
 <rect class="page" width="100%%" height="100%%"/>
 `, svgWidth, svgHeight)
 	for rate := 0.0; rate <= limit; rate += unit {
-		fmt.Fprintf(&svg, `<line class="grid" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`, svgLeft, y(rate), svgRight, y(rate))
+		fmt.Fprintf(&svg, `<line class="grid" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`, svgLeft, y(rate), svgRight,
+			y(rate))
 		fmt.Fprintf(&svg, `<text x="%.1f" y="%.1f" text-anchor="end">%.0f</text>`, svgLeft-8, y(rate)+4, rate)
 		fmt.Fprintf(&svg, `<text x="%.1f" y="%.1f" text-anchor="middle">%.0f</text>`+"\n", x(rate), svgBottom+20, rate)
 	}
@@ -331,7 +338,8 @@ func drawOverload(steps []loadStep) string {
 			fmt.Fprintf(&svg, `<circle class="%s" cx="%.1f" cy="%.1f" r="3.5"/>`, class, x(r.offered), y(rate(r)))
 		}
 		fmt.Fprintf(&svg, `<polyline class="%s" points="%s"/>`, class, strings.Join(points, " "))
-		fmt.Fprintf(&svg, `<text class="%s" x="%.1f" y="%.1f">%s</text>`+"\n", class, x(largest)+8, y(rate(steps[len(steps)-1]))+4, label)
+		fmt.Fprintf(&svg, `<text class="%s" x="%.1f" y="%.1f">%s</text>`+"\n", class, x(largest)+8,
+			y(rate(steps[len(steps)-1]))+4, label)
 	}
 	curve("good", "accepted (201)", func(r loadStep) float64 { return r.good })
 	curve("rejected", "rejected (503)", func(r loadStep) float64 { return r.rejected })

@@ -62,7 +62,8 @@ func TestPageFilm(t *testing.T) {
 	scene("Orders that nobody pays reach their deadlines, and a worker cancels them.", 6, func() {})
 	scene("The worker is stopped. After 2 s the reconciler cancels what is overdue.", 7, press("worker-pause"))
 	scene("The worker runs again.", 4, press("worker-resume"))
-	frames := browsertest.Eval[[]frame](ops, `film.slice(0, -1).map(({ at, svg, caption }, i) => ({ svg, caption, seconds: (film[i + 1].at - at) / 1000 }))`)
+	frames := browsertest.Eval[[]frame](ops,
+		`film.slice(0, -1).map(({ at, svg, caption }, i) => ({ svg, caption, seconds: (film[i + 1].at - at) / 1000 }))`)
 
 	missing := slices.IndexFunc(frames, func(f frame) bool { return strings.Contains(f.SVG, `class="missing"`) })
 	style, err := os.ReadFile("../web/assets/style.css")
@@ -102,8 +103,9 @@ func animate(frames []frame, still int, style string) string {
 	for _, rule := range rules.FindAllStringSubmatch(style, -1) {
 		css.WriteString("\n" + rule[1])
 	}
-	fmt.Fprintf(&css, "\ntext { font-family: system-ui, sans-serif; } .f { visibility: hidden; } #f%d { visibility: visible; }\n"+
-		"@media (prefers-reduced-motion: no-preference) {\n", still)
+	fmt.Fprintf(&css,
+		"\ntext { font-family: system-ui, sans-serif; } .f { visibility: hidden; } #f%d { visibility: visible; }\n"+
+			"@media (prefers-reduced-motion: no-preference) {\n", still)
 	var at float64
 	for i, f := range frames {
 		parts := shapes.FindStringSubmatch(leftOut.ReplaceAllString(f.SVG, ""))
@@ -113,9 +115,13 @@ func animate(frames []frame, still int, style string) string {
 		fmt.Fprintf(&content, "\n<g class=\"f\" id=\"f%d\">%s<text class=\"title\" x=\"0\" y=\"%d\">%s</text></g>",
 			i, parts[2], height+22, f.Caption)
 		begin, end := 100*at/total, 100*(at+f.Seconds)/total
-		fmt.Fprintf(&css, "#f%[1]d { animation: f%[1]d %.2[2]fs step-end infinite; } #f%[1]d .moving { animation: m%[1]d %.2[2]fs linear infinite; }\n"+
-			"@keyframes f%[1]d { 0%% { visibility: hidden; } %.3[3]f%% { visibility: visible; } %.3[4]f%% { visibility: hidden; } }\n"+
-			"@keyframes m%[1]d { 0%%, %.3[3]f%% { transform: none; } %.3[4]f%%, 100%% { transform: translateX(%.1[5]fpx); } }\n",
+		fmt.Fprintf(&css,
+			"#f%[1]d { animation: f%[1]d %.2[2]fs step-end infinite; } #f%[1]d .moving { animation: m%[1]d %.2[2]fs "+
+				"linear infinite; }\n"+
+				"@keyframes f%[1]d { 0%% { visibility: hidden; } %.3[3]f%% { visibility: visible; } %.3[4]f%% { "+
+				"visibility: hidden; } }\n"+
+				"@keyframes m%[1]d { 0%%, %.3[3]f%% { transform: none; } %.3[4]f%%, 100%% { transform: "+
+				"translateX(%.1[5]fpx); } }\n",
 			i, total, begin, end, -f.Seconds*float64(width)/filmWindow)
 		at += f.Seconds
 	}

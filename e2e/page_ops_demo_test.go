@@ -53,7 +53,8 @@ func wipeRedis(t *testing.T, p *faulttest.Process, ops *browsertest.Tab) {
 		return strings.Contains(string(p.Operator().Get("/metrics").Body), repairs)
 	})
 	cancelled := func(by string) int {
-		n, _ := strconv.Atoi(strings.ReplaceAll(ops.Text(`[data-stat="`+by+`"]`), ",", "")) // a dash stands for no figure
+		// a dash stands for no figure
+		n, _ := strconv.Atoi(strings.ReplaceAll(ops.Text(`[data-stat="`+by+`"]`), ",", ""))
 		return n
 	}
 	ops.Until("all 1,000 orders are cancelled, most by the worker", func() bool { // on a slow machine others by the reconciler
@@ -98,7 +99,8 @@ func pauseWorker(t *testing.T, ops *browsertest.Tab) {
 		t.Error("the pressed button has lost the focus")
 	}
 	ops.Click(`[data-fault="worker-resume"]`)
-	ops.Until("the worker is not paused any more", func() bool { return !strings.Contains(ops.Text("#worker-state"), "paused") })
+	ops.Until("the worker is not paused any more",
+		func() bool { return !strings.Contains(ops.Text("#worker-state"), "paused") })
 	ops.Expect("409") // the reconciler may be sweeping
 	ops.Until("a sweep", func() bool {
 		ops.Click("#sweep-now")
@@ -123,7 +125,8 @@ func stopRedis(t *testing.T, ops, shop *browsertest.Tab) {
 	shop.WaitFor(shoptest.AnOrder, "Cancelled: not paid in time") // by the reconciler, and without a notification
 	ops.Front()
 	ops.Click(`[data-fault="redis-start"]`)
-	ops.Until("Redis is up", func() bool { return !strings.Contains(ops.Text("#schedule-text"), "Redis does not answer") })
+	ops.Until("Redis is up",
+		func() bool { return !strings.Contains(ops.Text("#schedule-text"), "Redis does not answer") })
 	shop.Front()
 	shop.WaitFor(shoptest.Connection, "Live")
 }

@@ -111,17 +111,20 @@ func TestPageSchedule(t *testing.T) {
 	defer rdb.Close()
 	testenv.Must(t, rdb.FlushDB(t.Context()).Err())
 	ops.WaitFor("#schedule-text", "Redis misses 1 task")
-	if ops.Count("#schedule .missing") != 1 || ops.Count("#schedule .orders") != 1 || ops.Count("#schedule .tasks") != 0 {
+	if ops.Count("#schedule .missing") != 1 || ops.Count("#schedule .orders") != 1 ||
+		ops.Count("#schedule .tasks") != 0 {
 		t.Error("the picture does not show one order and one missing task")
 	}
 	ops.CheckLook("ops-missing")
 	reconciler := s.Serve(t, "--roles=reconciler")
 	ops.WaitFor("#schedule-text", "No task is seen to be missing in Redis.")
 	reconciler.Interrupt()
-	testenv.Exec(t, faulttest.OpenDatabase(t, s.Database), `UPDATE orders SET created_at = now() - interval '1 h', expires_at = now()`)
+	testenv.Exec(t, faulttest.OpenDatabase(t, s.Database),
+		`UPDATE orders SET created_at = now() - interval '1 h', expires_at = now()`)
 	ops.WaitFor("#schedule-text", "Orders are overdue")
 	colour := `getComputedStyle(document.querySelector('[data-stat="%s"]')).color`
-	if browsertest.Eval[string](ops, fmt.Sprintf(colour, "overdue")) == browsertest.Eval[string](ops, fmt.Sprintf(colour, "pending")) {
+	if browsertest.Eval[string](ops, fmt.Sprintf(colour, "overdue")) == browsertest.Eval[string](ops,
+		fmt.Sprintf(colour, "pending")) {
 		t.Error("the figure of an order that is overdue has the colour of the others")
 	}
 	ops.CheckLook("ops-overdue")
@@ -130,11 +133,14 @@ func TestPageSchedule(t *testing.T) {
 	checkMissing(t, ops)
 }
 
-// checkMissing calls the function of the page that compares orders with tasks, for buckets of which the first has begun.
+// checkMissing calls the function of the page that compares orders with tasks, for buckets of which the first has
+// begun.
 func checkMissing(t *testing.T, ops *browsertest.Tab) {
 	t.Helper()
-	browsertest.Eval[bool](ops, `import('/assets/schedule.js').then((module) => { window.missingTasks = module.missingTasks; }), true`)
-	ops.Until("the module is loaded", func() bool { return browsertest.Eval[bool](ops, `window.missingTasks !== undefined`) })
+	browsertest.Eval[bool](ops,
+		`import('/assets/schedule.js').then((module) => { window.missingTasks = module.missingTasks; }), true`)
+	ops.Until("the module is loaded",
+		func() bool { return browsertest.Eval[bool](ops, `window.missingTasks !== undefined`) })
 	for name, test := range map[string]struct{ rows, tasks, want string }{
 		"none":                        {"0,3,2,0", "0,3,2,0", "0,0,0,0"},
 		"all":                         {"0,3,2,0", "0,0,0,0", "0,3,2,0"},
@@ -162,9 +168,9 @@ func checkMissing(t *testing.T, ops *browsertest.Tab) {
 	}
 }
 
-// TestPageMovesDeadline has an operator move the deadline of an order, later and then earlier. The customer's page must
-// show the new deadline and the operator's reason without a reload. The deadline of an order that is paid meanwhile is not
-// moved, and the operators' page must say why.
+// TestPageMovesDeadline has an operator move the deadline of an order, later and then earlier. The customer's page
+// must show the new deadline and the operator's reason without a reload. The deadline of an order that is paid
+// meanwhile is not moved, and the operators' page must say why.
 func TestPageMovesDeadline(t *testing.T) {
 	shoptest.PageTest(t)
 	p := orders.NewSite(t, testenv.Redis(t), envTimeout+"=5m").Serve(t)

@@ -33,7 +33,8 @@ func TestPageBuysOnce(t *testing.T) {
 		page.WaitFor("#products", "Espresso beans")
 	}
 	// A browser reports a double click as a click, followed by a click with a count of two.
-	page.Do(chromedp.Click(chromedp.CSS(shoptest.BuyBeans), chromedp.NodeEnabled), chromedp.DoubleClick(chromedp.CSS(shoptest.BuyBeans)))
+	page.Do(chromedp.Click(chromedp.CSS(shoptest.BuyBeans), chromedp.NodeEnabled),
+		chromedp.DoubleClick(chromedp.CSS(shoptest.BuyBeans)))
 	placed(1)
 
 	reload(answersOfOrders(`if (!window.lost) { window.lost = true; throw new TypeError('lost'); }`))
@@ -43,7 +44,8 @@ func TestPageBuysOnce(t *testing.T) {
 	reload(answersOfOrders(`await new Promise(() => {})`)) // it never resolves
 	page.Click(shoptest.BuyBeans)
 	page.Until("three orders", func() bool { return page.Count(shoptest.AnOrder) == 3 }) // a notification shows it
-	reload(answersOfOrders(``))                                                          // the page repeats the request with the same idempotency key
+	// the page repeats the request with the same idempotency key
+	reload(answersOfOrders(``))
 	placed(3)
 
 	buyWithoutAnswers(t, page, reload)
@@ -91,7 +93,8 @@ func buyFromOverloadedShop(t *testing.T, page *browsertest.Tab, reload func(scri
 	page.WaitFor("#messages", "The shop is still busy. Try again: your order will not be placed twice.")
 	page.CheckLook("sale-overloaded")
 	page.Click("#messages button")
-	page.Until("the order", func() bool { return page.Count(shoptest.AnOrder) == before+1 && page.Text("#messages") == "" })
+	page.Until("the order",
+		func() bool { return page.Count(shoptest.AnOrder) == before+1 && page.Text("#messages") == "" })
 	type sent struct {
 		Key string
 		At  float64 // in ms

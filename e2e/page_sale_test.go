@@ -63,7 +63,8 @@ func TestPageSoldOut(t *testing.T) {
 		t.Error("the page reloaded itself")
 	}
 
-	testenv.Exec(t, faulttest.OpenDatabase(t, s.Database), `UPDATE products SET price_cents = 9990, name = 'Espresso beans, roasted today' WHERE name LIKE 'Espresso%'`)
+	testenv.Exec(t, faulttest.OpenDatabase(t, s.Database),
+		`UPDATE products SET price_cents = 9990, name = 'Espresso beans, roasted today' WHERE name LIKE 'Espresso%'`)
 	page.Click(shoptest.BuyBeans)
 	page.WaitFor(shoptest.AnOrder, "Pay €99.90")
 	page.WaitFor("#products", "€99.90")
@@ -143,7 +144,8 @@ const delayedProducts = `{
 // let the customer order again when one has ended.
 func TestPageTooManyOpenOrders(t *testing.T) {
 	shoptest.PageTest(t)
-	page := shoptest.ShopTab(t, orders.NewSite(t, testenv.Redis(t), envTimeout+"=10m", faulttest.EnvPrefix+"MAX_OPEN_ORDERS=2").Serve(t))
+	page := shoptest.ShopTab(t, orders.NewSite(t, testenv.Redis(t), envTimeout+"=10m",
+		faulttest.EnvPrefix+"MAX_OPEN_ORDERS=2").Serve(t))
 	page.Expect("409") // the rejected purchases
 	rejected := func() {
 		t.Helper()
@@ -167,11 +169,13 @@ func TestPageTooManyOpenOrders(t *testing.T) {
 	page.WaitFor("#order-again", "Order Barista course, one seat")
 	page.Click("#order-again")
 	page.WaitFor("#orders", "Barista course, one seat")
-	page.Until("three orders in the list", func() bool { return page.Count(shoptest.AnOrder) == 3 && page.Count(openOrders+":not([hidden])") == 0 })
+	page.Until("three orders in the list",
+		func() bool { return page.Count(shoptest.AnOrder) == 3 && page.Count(openOrders+":not([hidden])") == 0 })
 
 	rejected()
 	page.Click("#close-open-orders")
-	page.Until("three orders in the list", func() bool { return page.Count(shoptest.AnOrder) == 3 && page.Count(openOrders+":not([hidden])") == 0 })
+	page.Until("three orders in the list",
+		func() bool { return page.Count(shoptest.AnOrder) == 3 && page.Count(openOrders+":not([hidden])") == 0 })
 }
 
 // TestPageOwnOrdersHoldTheStock orders more of a product than is left, because the customer's own orders hold more.

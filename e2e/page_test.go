@@ -67,7 +67,8 @@ func TestPage(t *testing.T) {
 	page.WaitFor(shoptest.AnOrder, "Cancelled: not paid in time")
 	page.WaitFor("#products", "9,998 left")
 	page.Click(shoptest.AnOrder + " summary")
-	page.WaitFor(shoptest.AnOrder+" .timeline", "cancelled by the ") // worker; on a slow machine perhaps by the reconciler
+	// worker; on a slow machine perhaps by the reconciler
+	page.WaitFor(shoptest.AnOrder+" .timeline", "cancelled by the ")
 	if !still() {
 		t.Error("the page reloaded itself")
 	}
@@ -97,7 +98,8 @@ func TestPageSecondCustomer(t *testing.T) {
 	second.WaitFor(shoptest.AnOrder+" .countdown", "9:5")
 	first.WaitFor("#products", "9,998 left")
 	if first.Count(shoptest.AnOrder) != 1 || second.Count(shoptest.AnOrder) != 1 {
-		t.Errorf("the customers see %d and %d orders, want one each", first.Count(shoptest.AnOrder), second.Count(shoptest.AnOrder))
+		t.Errorf("the customers see %d and %d orders, want one each", first.Count(shoptest.AnOrder),
+			second.Count(shoptest.AnOrder))
 	}
 }
 

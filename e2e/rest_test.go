@@ -17,7 +17,8 @@ func TestMainJob(t *testing.T) {
 	c := p.SignUp()
 	stock := shoptest.Available(c, shoptest.Beans)
 	first := orders.Create(shoptest.OneOfBeans, "cart 1")
-	paid, left, withdrawn := faulttest.Decode[shoptest.Order](t, c.Expect(http.StatusCreated, first)), place(c), place(c)
+	paid, left, withdrawn := faulttest.Decode[shoptest.Order](t,
+		c.Expect(http.StatusCreated, first)), place(c), place(c)
 	if again := faulttest.Decode[shoptest.Order](t, c.Expect(http.StatusOK, first)); again.ID != paid.ID {
 		t.Errorf("one key got order %s, then %s", paid.ID, again.ID)
 	}
@@ -36,7 +37,8 @@ func TestMainJob(t *testing.T) {
 	if o := orderOf(c, paid.ID); o.Status != "paid" {
 		t.Errorf("the paid order is %+v, want status paid", o)
 	}
-	late := faulttest.Decode[struct{ Type, Detail string }](t, c.Post(http.StatusConflict, "/api/orders/"+left.ID+"/pay"))
+	late := faulttest.Decode[struct{ Type, Detail string }](t,
+		c.Post(http.StatusConflict, "/api/orders/"+left.ID+"/pay"))
 	if late.Type != "/problems/deadline-passed" || late.Detail == "" {
 		t.Errorf("paying too late: problem %+v, want /problems/deadline-passed with a detail", late)
 	}
@@ -105,7 +107,8 @@ func checkOperators(t *testing.T, p *faulttest.Process) {
 	ops.Expect(http.StatusNotFound, faulttest.Request{Method: "GET", Path: "/ops/api/faults"})
 	for _, r := range []faulttest.Request{
 		{Method: "GET", Path: "/ops/api/stats"}, {Method: "POST", Path: "/ops/api/reconcile"},
-		{Method: "GET", Path: "/ops/api/dead-letters"}, {Method: "POST", Path: "/ops/api/dead-letters/" + orders.Kind + "/x/redrive"},
+		{Method: "GET", Path: "/ops/api/dead-letters"}, {Method: "POST", Path: "/ops/api/dead-letters/" + orders.Kind +
+			"/x/redrive"},
 	} {
 		c.Expect(http.StatusUnauthorized, r)
 	}

@@ -77,8 +77,8 @@ func (c *spanCollector) named(name string) (spans []*trace.Span) {
 	return spans
 }
 
-// created returns the ids of the requests that created an order. A request that was rejected because the machine was slow has a span,
-// too. It is left out.
+// created returns the ids of the requests that created an order. A request that was rejected because the machine was
+// slow has a span, too. It is left out.
 func (c *spanCollector) created() map[string]bool {
 	ids := map[string]bool{}
 	for _, s := range c.named("POST /api/orders") {
@@ -106,19 +106,21 @@ func (c *spanCollector) linked(name string, ids map[string]bool) int {
 
 func spanID(traceID, span []byte) string { return fmt.Sprintf("%x-%x", traceID, span) }
 
-// TestTraces creates orders, wipes Redis, and restarts the process. The spans in which the orders time out link to those of the requests
-// that created the orders.
+// TestTraces creates orders, wipes Redis, and restarts the process. The spans in which the orders time out link to
+// those of the requests that created the orders.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	const n = 100
 	spans := newSpanCollector(t)
-	site := orders.NewSite(t, testenv.Redis(t), envTimeout+"=6s", "OTEL_EXPORTER_OTLP_ENDPOINT="+spans.URL, "OTEL_BSP_SCHEDULE_DELAY=100")
+	site := orders.NewSite(t, testenv.Redis(t), envTimeout+"=6s", "OTEL_EXPORTER_OTLP_ENDPOINT="+spans.URL,
+		"OTEL_BSP_SCHEDULE_DELAY=100")
 	p := site.Serve(t)
 	var owned []faulttest.Owned
 	for range n {
 		owned = append(owned, p.Create())
 	}
-	faulttest.Eventually(t, "all requests that created an order are traced", func() bool { return len(spans.created()) == n })
+	faulttest.Eventually(t, "all requests that created an order are traced",
+		func() bool { return len(spans.created()) == n })
 	testenv.Must(t, faulttest.RedisClient(t, site.Redis).FlushDB(t.Context()).Err())
 	p.Interrupt()
 	if log := p.Text(); !strings.Contains(log, `"trace_id"`) {

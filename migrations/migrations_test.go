@@ -95,14 +95,21 @@ func TestBinariesWithOtherMigrations(t *testing.T) {
 		applied       []string // by the second binary
 		rejected      bool     // the second binary does not migrate
 	}{
-		"the same":                         {binary(1, 2), binary(1, 2), "", true, nil, false},
-		"a database without a schema":      {nil, binary(1, 2, 4), "the database lacks the migrations [1 2 4] of this binary: run `shop migrate`", false, []string{"00001_part.sql", "00002_part.sql", "00004_part.sql"}, false},
-		"a newer binary":                   {binary(1, 2), binary(1, 2, 3, 4), "the database lacks the migrations [3 4] of this binary: run `shop migrate`", false, []string{"00003_part.sql", "00004_part.sql"}, false},
-		"an older binary":                  {binary(1, 2, 3), binary(1, 2), "the database has schema version 3, newer than version 2 of this binary: use a newer shop binary", true, nil, true},
-		"a part left out":                  {binary(1, 2, 3), binary(1, 3), "", true, nil, false},
-		"a part left out, another added":   {binary(1, 2, 3), binary(1, 3, 4), "the database lacks the migrations [4] of this binary: run `shop migrate`", false, []string{"00004_part.sql"}, false},
-		"a part added with a lower number": {binary(1, 3), binary(1, 2, 3), "the database lacks the migrations [2] of this binary: run `shop migrate`", false, []string{"00002_part.sql"}, false},
-		"each lacks a migration":           {binary(1, 3), binary(1, 2), "the database has schema version 3, newer than version 2 of this binary, and lacks its migrations [2]: use a shop binary that has all of them", false, nil, true},
+		"the same": {binary(1, 2), binary(1, 2), "", true, nil, false},
+		"a database without a schema": {nil, binary(1, 2, 4),
+			"the database lacks the migrations [1 2 4] of this binary: run `shop migrate`", false, []string{"00001_part.sql", "00002_part.sql", "00004_part.sql"}, false},
+		"a newer binary": {binary(1, 2), binary(1, 2, 3, 4),
+			"the database lacks the migrations [3 4] of this binary: run `shop migrate`", false, []string{"00003_part.sql", "00004_part.sql"}, false},
+		"an older binary": {binary(1, 2, 3), binary(1, 2),
+			"the database has schema version 3, newer than version 2 of this binary: use a newer shop binary", true, nil, true},
+		"a part left out": {binary(1, 2, 3), binary(1, 3), "", true, nil, false},
+		"a part left out, another added": {binary(1, 2, 3), binary(1, 3, 4),
+			"the database lacks the migrations [4] of this binary: run `shop migrate`", false, []string{"00004_part.sql"}, false},
+		"a part added with a lower number": {binary(1, 3), binary(1, 2, 3),
+			"the database lacks the migrations [2] of this binary: run `shop migrate`", false, []string{"00002_part.sql"}, false},
+		"each lacks a migration": {binary(1, 3), binary(1, 2),
+			"the database has schema version 3, newer than version 2 of this binary, and lacks its migrations [2]: " +
+				"use a shop binary that has all of them", false, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := empty(t)
@@ -123,7 +130,8 @@ func TestBinariesWithOtherMigrations(t *testing.T) {
 				t.Errorf("Check changes the schema to\n%s\nwant\n%s", after, before)
 			}
 			applied, err := core(test.second).Up(t.Context(), db)
-			if (err != nil) != test.rejected || test.rejected && err.Error() != test.check || !slices.Equal(applied, test.applied) {
+			if (err != nil) != test.rejected || test.rejected && err.Error() != test.check ||
+				!slices.Equal(applied, test.applied) {
 				t.Errorf("Up applies %v, error %v; want %v, rejected %v", applied, err, test.applied, test.rejected)
 			}
 			if changed := migrationtest.Schema(t, db) != before; changed != (test.applied != nil) {
@@ -162,7 +170,8 @@ func TestFailedMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := migrationtest.Schema(t, db)
-	files["00004_clash.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nCREATE TABLE half ();\nCREATE TABLE part_3 ();\n")}
+	files["00004_clash.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nCREATE TABLE half ();\nCREATE TABLE " +
+		"part_3 ();\n")}
 	applied, err := core(files).Up(t.Context(), db)
 	if !strings.Contains(message(err), `00004_clash.sql: ERROR: relation "part_3" already exists`) || len(applied) > 0 {
 		t.Errorf("Up applies %v, error %v; want none and an error that names the file and the table", applied, err)
@@ -177,8 +186,8 @@ func TestFailedMigration(t *testing.T) {
 	}
 }
 
-// TestMigrationsGiveWay has a transaction read a table that a migration changes. The migration must fail soon, so that later statements on
-// the table go on. It succeeds after the transaction.
+// TestMigrationsGiveWay has a transaction read a table that a migration changes. The migration must fail soon, so that
+// later statements on the table go on. It succeeds after the transaction.
 func TestMigrationsGiveWay(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	db := empty(t)
@@ -190,8 +199,10 @@ func TestMigrationsGiveWay(t *testing.T) {
 	files["00004_part.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nALTER TABLE part_1 ADD COLUMN a int;")}
 	release := testenv.HoldLock(t, db, `SELECT FROM part_1`)
 	applied, err := core(files).Up(t.Context(), db)
-	if !postgres.LockTimedOut(err) || !strings.Contains(message(err), "00004_part.sql") || !slices.Equal(applied, []string{"00003_part.sql"}) {
-		t.Errorf("while the table is read Up applies %v, error %v; want the third file, and that the fourth one does not get its lock", applied, err)
+	if !postgres.LockTimedOut(err) || !strings.Contains(message(err), "00004_part.sql") ||
+		!slices.Equal(applied, []string{"00003_part.sql"}) {
+		t.Errorf("while the table is read Up applies %v, error %v; want the third file, and that the fourth one does "+
+			"not get its lock", applied, err)
 	}
 	release()
 	applied, err = core(files).Up(t.Context(), db)
@@ -310,7 +321,8 @@ func TestDatabaseOfOlderRelease(t *testing.T) {
 	_, check := migrations.CheckAll(t.Context(), db, books)
 	for _, err := range []error{up, check} {
 		text := message(err)
-		if !strings.Contains(text, "older release, with migration 25") || !strings.Contains(text, "give this release a new one") {
+		if !strings.Contains(text, "older release, with migration 25") ||
+			!strings.Contains(text, "give this release a new one") {
 			t.Errorf("the error is %q, want that the database is refused, and what to do", text)
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"example.com/shop/internal/testenv/programtest"
 )
 
-// TestContractWithoutAPart leaves out the pieces of each folder of this module's contract alone, and then all of them at
-// once. What is left must be valid, because a team can delete the folder of a part. The pieces of packages app and rest, which are
-// about every process, and those beside the piece with the document's title are always there.
+// TestContractWithoutAPart leaves out the pieces of each folder of this module's contract alone, and then all of them
+// at once. What is left must be valid, because a team can delete the folder of a part. The pieces of packages app and
+// rest, which are about every process, and those beside the piece with the document's title are always there.
 func TestContractWithoutAPart(t *testing.T) {
 	var core []string
 	others := map[string][]string{} // by folder

@@ -28,12 +28,14 @@ func TestHealth(t *testing.T) {
 	}
 	for _, address := range []string{address, ":" + port, "0.0.0.0:" + port} {
 		if code, output := health(address); code != 0 || output != `{"status":"some"}`+"\n" {
-			t.Errorf("at %s: got exit code %d and the output %q, want 0 and the body of the answer", address, code, output)
+			t.Errorf("at %s: got exit code %d and the output %q, want 0 and the body of the answer", address, code,
+				output)
 		}
 	}
 	status = http.StatusServiceUnavailable
 	if code, output := health(address); code != 1 || !strings.Contains(output, `503: {"status":"some"}`) {
-		t.Errorf("unready: got exit code %d and the output %q, want 1 and the status and the body of the answer", code, output)
+		t.Errorf("unready: got exit code %d and the output %q, want 1 and the status and the body of the answer", code,
+			output)
 	}
 	server.Close()
 	if code, output := health(address); code != 1 || !strings.Contains(output, "refused") {

@@ -68,21 +68,24 @@ func Service(module string) *faulttest.Service {
 		SELECT idempotency_key AS key, id, expires_at AS deadline, cancelled_at,
 		       EXISTS (SELECT FROM order_events e WHERE e.order_id = orders.id AND e.type = 'held') AS held,
 		       extensions,
-		       CASE WHEN cancel_reason = 'timeout' THEN 'timed out' WHEN status = 'paid' THEN 'confirmed' ELSE status END AS status
+		       CASE WHEN cancel_reason = 'timeout' THEN 'timed out' WHEN status = 'paid' THEN 'confirmed'
+			ELSE status END AS status
 		FROM orders`,
 		// A batch has a customer and a product of its own, both with the batch's id.
 		InsertBatch: `
 		WITH customer AS (
 			INSERT INTO customers (id) VALUES ($1)
 		), product AS (
-			INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $3::bigint, 0)
+			INSERT INTO products (id, name, price_cents, currency, supply, available)
+				VALUES ($1, 'thing', 100, 'EUR', $3::bigint, 0)
 		), placed AS (
 			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
 			SELECT gen_random_uuid(), $1, 100, 'EUR', now(), now() + $2 * interval '1 s'
 			FROM generate_series(1, $3::bigint)
 			RETURNING id
 		), lines AS (
-			INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name) SELECT id, $1, 1, 100, 'a product' FROM placed
+			INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name)
+				SELECT id, $1, 1, 100, 'a product' FROM placed
 		)
 		SELECT id FROM placed`,
 
@@ -90,7 +93,8 @@ func Service(module string) *faulttest.Service {
 			Rush: func(rush, i int) string {
 				hot := fmt.Sprintf(`{"product_id":"`+hotProduct+`%012d","quantity":%d}`, rush, 1+i%4/3)
 				if i%2 == 1 {
-					hot += `,{"product_id":"` + Beans + `","quantity":1}` // an order that is rejected must take none of these
+					// an order that is rejected must take none of these
+					hot += `,{"product_id":"` + Beans + `","quantity":1}`
 				}
 				return `{"items":[` + hot + `]}`
 			},
@@ -100,11 +104,13 @@ func Service(module string) *faulttest.Service {
 			Stock: fmt.Sprintf(`
 		UPDATE products SET supply = 1000000, available = 1000000 WHERE id <> '`+Course+`';
 		INSERT INTO products (id, name, price_cents, currency, supply, available)
-		SELECT ('`+hotProduct+`' || lpad(n::text, 12, '0'))::uuid, 'hot', 100, 'EUR', 5, 5 FROM generate_series(0, %d) AS n`, hotProducts-1),
+		SELECT ('`+hotProduct+`' || lpad(n::text, 12, '0'))::uuid, 'hot', 100, 'EUR', 5, 5
+			FROM generate_series(0, %d) AS n`, hotProducts-1),
 			Lock: `SELECT FROM products WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE`,
 		},
 		Bounds: &faulttest.CustomerBounds{
-			Env: []string{fmt.Sprintf("SHOP_MAX_OPEN_ORDERS=%d", maxOpenOrders), fmt.Sprintf("SHOP_MAX_OPEN_UNITS=%d", maxOpenUnits)},
+			Env: []string{fmt.Sprintf("SHOP_MAX_OPEN_ORDERS=%d", maxOpenOrders),
+				fmt.Sprintf("SHOP_MAX_OPEN_UNITS=%d", maxOpenUnits)},
 			Exceeds: func(body string, orders []string) bool {
 				if len(orders) == maxOpenOrders {
 					return true

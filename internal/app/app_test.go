@@ -155,7 +155,8 @@ func TestUnguardedOps(t *testing.T) {
 		recorder := httptest.NewRecorder()
 		p.router.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/ops/api/secret", nil))
 		if recorder.Code != test.want {
-			t.Errorf("with a guard: %v, a request is answered with %d, want %d", test.guard != nil, recorder.Code, test.want)
+			t.Errorf("with a guard: %v, a request is answered with %d, want %d", test.guard != nil, recorder.Code,
+				test.want)
 		}
 	}
 }
@@ -175,7 +176,8 @@ func TestMetricsAreGatheredOncePerSecond(t *testing.T) {
 		}{{0, 1}, {0, 1}, {999 * time.Millisecond, 1}, {time.Millisecond, 2}, {0, 2}} {
 			<-time.After(step.wait)
 			if _, err := g.Gather(); err != nil || gathered != step.want {
-				t.Errorf("%v later: gathered %d times with the error %v, want %d times and no error", step.wait, gathered, err, step.want)
+				t.Errorf("%v later: gathered %d times with the error %v, want %d times and no error", step.wait,
+					gathered, err, step.want)
 			}
 		}
 	})

@@ -87,7 +87,8 @@ func TestEvictionOfACluster(t *testing.T) {
 	defer set(context.WithoutCancel(t.Context()), "noeviction", "0")
 
 	p := withRedis(t, "redis://"+nodes[0]+"?addr="+nodes[1]+"&addr="+nodes[2], slog.DiscardHandler)
-	if got := assessed(t, p); strings.Count(got, "drops tasks") != 1 || !strings.Contains(got, nodes[1]+" is allkeys-lru") {
+	if got := assessed(t, p); strings.Count(got, "drops tasks") != 1 ||
+		!strings.Contains(got, nodes[1]+" is allkeys-lru") {
 		t.Errorf("the doctor prints %q, want one warning, about %s", got, nodes[1])
 	}
 }

@@ -17,7 +17,8 @@ func TestFiguresOfATable(t *testing.T) {
 	p.Add(Part{Figures: map[string]string{
 		"seats": BacklogOf("seats", "held_until"),
 		"lateness": LatenessOf(
-			`SELECT 'worker' AS actor, held_until AS due_at, freed_at AS ended_at FROM seats WHERE freed_at IS NOT NULL`),
+			`SELECT 'worker' AS actor, held_until AS due_at, freed_at AS ended_at FROM seats
+				WHERE freed_at IS NOT NULL`),
 	}})
 	figures, err := p.Figures(t.Context())
 	testenv.Must(t, err)

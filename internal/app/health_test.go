@@ -11,11 +11,12 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// newIndexedProcess returns a process whose sessions prefer indexes, as those of the shop do. All its statements use one
-// connection.
+// newIndexedProcess returns a process whose sessions prefer indexes, as those of the shop do. All its statements use
+// one connection.
 func newIndexedProcess(t *testing.T) *Process {
 	t.Helper()
-	return newConfiguredProcess(t, func(c *Config) { c.DatabaseConns, c.SessionSettings = 1, postgres.IndexPlans }, slog.DiscardHandler)
+	return newConfiguredProcess(t, func(c *Config) { c.DatabaseConns, c.SessionSettings = 1, postgres.IndexPlans },
+		slog.DiscardHandler)
 }
 
 func TestCheckReady(t *testing.T) {
@@ -49,7 +50,8 @@ func TestFindViolations(t *testing.T) {
 	if after := testenv.Query[string](t, p.Pool, `SELECT `+settings); after != "5s off" {
 		t.Errorf("afterwards the settings are %q, want 5s and off", after)
 	}
-	found, err = FindViolations(t.Context(), p.DB, false, `SELECT 1 AS invariant, '' AS subject, '' AS detail WHERE false`)
+	found, err = FindViolations(t.Context(), p.DB, false,
+		`SELECT 1 AS invariant, '' AS subject, '' AS detail WHERE false`)
 	if text, _ := json.Marshal(found); err != nil || string(text) != "[]" {
 		t.Errorf("without a violation the answer is %s, %v; want an empty list", text, err)
 	}

@@ -13,7 +13,8 @@ import (
 
 // TestMerge merges pieces, and rejects two that define the same.
 func TestMerge(t *testing.T) {
-	base := "openapi: 3.0.3\ntags: [{name: a}]\npaths:\n  /a: {get: {}}\ncomponents:\n  schemas:\n    A: {type: string}\n"
+	base := "openapi: 3.0.3\ntags: [{name: a}]\npaths:\n  /a: {get: {}}\ncomponents:\n  schemas:\n    A: {type: " +
+		"string}\n"
 	for _, test := range []struct {
 		pieces []string
 		want   string
@@ -50,7 +51,8 @@ func TestMerge(t *testing.T) {
 		"- a list":                       "piece of the contract",
 		"paths: {":                       "piece of the contract",
 	} {
-		if _, err := app.MergeContracts([]byte(base), []byte(piece)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := app.MergeContracts([]byte(base), []byte(piece)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("with the piece %q the error is %v, want %q in it", piece, err, want)
 		}
 	}

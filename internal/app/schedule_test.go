@@ -18,7 +18,8 @@ func newScheduledKind(t *testing.T, shards int) *Kind {
 	p := newConfiguredProcess(t, func(c *Config) {
 		c.SessionSettings, c.RedisURL, c.QueueShards = postgres.IndexPlans, testenv.Redis(t), shards
 	}, slog.DiscardHandler)
-	testenv.Exec(t, p.Pool, `CREATE TABLE seats (id uuid DEFAULT gen_random_uuid(), status text DEFAULT 'pending', until timestamptz)`)
+	testenv.Exec(t, p.Pool,
+		`CREATE TABLE seats (id uuid DEFAULT gen_random_uuid(), status text DEFAULT 'pending', until timestamptz)`)
 	testenv.Exec(t, p.Pool, `CREATE INDEX seats_pending ON seats (until, id) WHERE status = 'pending'`)
 	k, err := p.NewKind("seats")
 	testenv.Must(t, err)
@@ -29,7 +30,8 @@ func newScheduledKind(t *testing.T, shards int) *Kind {
 // insertSeats inserts n seats that are due after a time from now, each 10 µs after the one before.
 func insertSeats(t *testing.T, k *Kind, n int, due time.Duration) {
 	t.Helper()
-	testenv.Exec(t, k.process.Pool, `INSERT INTO seats (until) SELECT clock_timestamp() + ($2::bigint + 10 * n) * interval '1 microsecond'
+	testenv.Exec(t, k.process.Pool,
+		`INSERT INTO seats (until) SELECT clock_timestamp() + ($2::bigint + 10 * n) * interval '1 microsecond'
 		FROM generate_series(1, $1) n`, n, due.Microseconds())
 }
 
@@ -88,7 +90,8 @@ func TestSchedule(t *testing.T) {
 	checkSpread(t, "rows outside the buckets", s, &s.Rows, 0, 0, 0)
 	checkSpread(t, "tasks outside the buckets", s, s.Tasks, 0, 0, 0)
 	if s.Rows.Before != scheduleRows || s.Tasks.Before != 1 {
-		t.Errorf("before the first bucket there are %d rows and %d tasks, want %d and 1", s.Rows.Before, s.Tasks.Before, scheduleRows)
+		t.Errorf("before the first bucket there are %d rows and %d tasks, want %d and 1", s.Rows.Before,
+			s.Tasks.Before, scheduleRows)
 	}
 
 	k.process.Redis.Close()
@@ -103,7 +106,8 @@ func TestScheduleEstimates(t *testing.T) {
 	t.Parallel()
 	k := newScheduledKind(t, 2*16)
 	const perBucket = 1000
-	testenv.Exec(t, k.process.Pool, `INSERT INTO seats (until) SELECT now() + n * interval '3 ms' FROM generate_series(-20000, 40000) n`)
+	testenv.Exec(t, k.process.Pool,
+		`INSERT INTO seats (until) SELECT now() + n * interval '3 ms' FROM generate_series(-20000, 40000) n`)
 	testenv.Exec(t, k.process.Pool, `VACUUM ANALYZE seats`)
 	var msgs []delay.Message
 	for i := range 20_000 {
@@ -112,12 +116,14 @@ func TestScheduleEstimates(t *testing.T) {
 	testenv.Must(t, k.Queue.Schedule(t.Context(), msgs...))
 	s := readSchedule(t, k)
 	if !s.Rows.Estimated || !s.Tasks.Estimated {
-		t.Errorf("the numbers are estimates: %v of the rows, %v of the tasks; want both", s.Rows.Estimated, s.Tasks.Estimated)
+		t.Errorf("the numbers are estimates: %v of the rows, %v of the tasks; want both", s.Rows.Estimated,
+			s.Tasks.Estimated)
 	}
 	near := func(count int64) bool { return count > perBucket*4/5 && count < perBucket*6/5 }
 	for i := 21; i < 35; i++ { // a bucket at the ends of the rows may be partly filled
 		if !near(s.Rows.Counts[i]) || i < 25 && !near(s.Tasks.Counts[i]) {
-			t.Errorf("bucket %d has %d rows and %d tasks, want about %d", i, s.Rows.Counts[i], s.Tasks.Counts[i], perBucket)
+			t.Errorf("bucket %d has %d rows and %d tasks, want about %d", i, s.Rows.Counts[i], s.Tasks.Counts[i],
+				perBucket)
 		}
 	}
 	plan := testenv.Explain(t, k.process.Pool, k.schedule, "3000000, 20, 60, 300")

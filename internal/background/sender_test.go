@@ -45,8 +45,8 @@ func newSender(r *fakeReceiver, log *strings.Builder) (*background.Sender[int], 
 	}, slog.New(slog.NewTextHandler(log, nil))), lost
 }
 
-// TestSenderBatches adds items while the receiver does not answer. Add does not wait, and the items beyond those that may
-// wait are lost. Those that wait when the process stops are sent.
+// TestSenderBatches adds items while the receiver does not answer. Add does not wait, and the items beyond those that
+// may wait are lost. Those that wait when the process stops are sent.
 func TestSenderBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		receiver := &fakeReceiver{block: time.Hour}
@@ -72,7 +72,8 @@ func TestSenderBatches(t *testing.T) {
 	})
 }
 
-// TestSenderLosesWhatFails has a receiver that fails twice and then succeeds, and one that fails when the process stops.
+// TestSenderLosesWhatFails has a receiver that fails twice and then succeeds, and one that fails when the process
+// stops.
 func TestSenderLosesWhatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		receiver, log := &fakeReceiver{err: errors.New("down")}, new(strings.Builder)
@@ -93,7 +94,8 @@ func TestSenderLosesWhatFails(t *testing.T) {
 			t.Errorf("%v items are lost, want 2", n)
 		}
 		text := log.String()
-		if strings.Count(text, "numbers are lost until Redis answers") != 1 || strings.Count(text, "numbers reach Redis again") != 1 {
+		if strings.Count(text, "numbers are lost until Redis answers") != 1 ||
+			strings.Count(text, "numbers reach Redis again") != 1 {
 			t.Errorf("the log is %q, want a line when sending fails and one when it succeeds again", text)
 		}
 		stop()

@@ -344,7 +344,8 @@ func TestPanicFailsWholeBatch(t *testing.T) {
 			}
 		}
 		<-time.After(time.Second)
-		if calls := table.allCalls(); !slices.Equal(calls, []string{"handle first very bad last", "handle later", "handled later"}) {
+		if calls := table.allCalls(); !slices.Equal(calls,
+			[]string{"handle first very bad last", "handle later", "handled later"}) {
 			t.Errorf("the calls are %q, want one with all items, and one with the later item", calls)
 		}
 	})
@@ -378,7 +379,8 @@ func TestBatchHandledInPart(t *testing.T) {
 				t.Errorf("item %d: Do returns %v", n, r.err)
 			}
 		}
-		table.checkCalls(t, "a bad item", "handle a b c bad d", "handle c", "handle bad d", "handle bad", "handle d", "handled a b c d")
+		table.checkCalls(t, "a bad item", "handle a b c bad d", "handle c", "handle bad d", "handle bad", "handle d",
+			"handled a b c d")
 		if results[0].after != handleTime {
 			t.Errorf("the first item was handled after %v, want %v", results[0].after, handleTime)
 		}
@@ -463,7 +465,8 @@ func TestItemsOfLockedRowFormBatches(t *testing.T) {
 			}
 		}
 		if len(table.doneItems()) != len(results) || !slices.IsSorted(table.doneItems()) {
-			t.Errorf("%d items are handled in the sequence %v, want %d in order of arrival", len(table.doneItems()), table.doneItems(), len(results))
+			t.Errorf("%d items are handled in the sequence %v, want %d in order of arrival", len(table.doneItems()),
+				table.doneItems(), len(results))
 		}
 	})
 }
@@ -547,14 +550,16 @@ func TestLockedRowThatIsNotShared(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q, table := newQueue(1)
 				time.AfterFunc(test.locked, table.lock("customer"))
-				results := start(q, &item{name: "a"}, &item{name: "b"}, &item{name: "c", private: "customer"}, &item{name: "d"})
+				results := start(q, &item{name: "a"}, &item{name: "b"}, &item{name: "c", private: "customer"},
+					&item{name: "d"})
 				for n, r := range results {
 					<-r.done
 					if n != 2 && (r.err != nil || r.after > 4*lockWait) {
 						t.Errorf("item %d: Do returns %v after %v, want nil while the row is locked", n, r.err, r.after)
 					}
 					if n == 2 && (!errors.Is(r.err, test.err) || r.after < min(test.locked, lockTimeout)) {
-						t.Errorf("the item with the row: Do returns %v after %v, want %v when the lock is released or times out", r.err, r.after, test.err)
+						t.Errorf("the item with the row: Do returns %v after %v, want %v when the lock is released "+
+							"or times out", r.err, r.after, test.err)
 					}
 				}
 				<-time.After(2 * time.Minute)
@@ -578,7 +583,8 @@ func TestGateBoundsWaits(t *testing.T) {
 		results := start(q, &item{name: "a", rows: []string{"row"}}, &item{name: "b", private: "row"})
 		for n, r := range results {
 			if <-r.done; !errors.Is(r.err, context.DeadlineExceeded) || r.after < timeLimit {
-				t.Errorf("item %d: Do returns %v after %v, want %v after %v", n, r.err, r.after, context.DeadlineExceeded, timeLimit)
+				t.Errorf("item %d: Do returns %v after %v, want %v after %v", n, r.err, r.after,
+					context.DeadlineExceeded, timeLimit)
 			}
 		}
 		leaveToo()
@@ -599,7 +605,8 @@ func TestItemsWhoseCallersHaveGone(t *testing.T) {
 		results := start(q, &item{name: "a", rows: []string{"row"}})
 		<-time.After(5 * time.Second)
 		results = append(results, start(q, &item{name: "b", rows: []string{"row"}})...)
-		<-time.After(timeLimit - 5*time.Second + lockWait/2) // the time limit of the session began with the wait for the row
+		// the time limit of the session began with the wait for the row
+		<-time.After(timeLimit - 5*time.Second + lockWait/2)
 		leave()
 		leaveToo()
 		release()

@@ -159,13 +159,15 @@ func TestLanesHandleEachItemOnce(t *testing.T) {
 			wg.Wait()
 			synctest.Wait()
 			if handled.Load()+removed.Load() != goroutines*items || running.Load() != 0 {
-				t.Errorf("%d items were handled and %d removed, %d batches are under way; want %d items in all and no batch",
+				t.Errorf("%d items were handled and %d removed, %d batches are under way; want %d items in all and "+
+					"no batch",
 					handled.Load(), removed.Load(), running.Load(), goroutines*items)
 			}
 			for goroutine := range goroutines {
 				for number := range items {
 					if n := times[goroutine][number].Load(); n != 1 {
-						t.Errorf("item %d of goroutine %d was handled or removed %d times, want once", number, goroutine, n)
+						t.Errorf("item %d of goroutine %d was handled or removed %d times, want once", number,
+							goroutine, n)
 					}
 				}
 			}

@@ -39,7 +39,8 @@ func TestForeignAttempts(t *testing.T) {
 				return sameForAll(tasks, Fail(nil)), nil
 			}, WorkerConfig{})
 			if n := runOnce(t, w); n != 2 || got["a"] != want || got["b"] != 0 {
-				t.Errorf("delivered %d tasks with the attempts %v, want 2 tasks with %d for a and 0 for b", n, got, want)
+				t.Errorf("delivered %d tasks with the attempts %v, want 2 tasks with %d for a and 0 for b", n, got,
+					want)
 			}
 			attempts(want + 1)
 		})
@@ -83,10 +84,12 @@ func TestForeignDeadLetters(t *testing.T) {
 		if _, err := json.Marshal(letter); err != nil {
 			t.Errorf("JSON cannot hold %+v: %v", letter, err)
 		}
-		if strings.HasPrefix(letter.ID, "attempts") && letter.ID != "attempts 99999999999999999999" && letter.Attempts != 0 {
+		if strings.HasPrefix(letter.ID, "attempts") && letter.ID != "attempts 99999999999999999999" &&
+			letter.Attempts != 0 {
 			t.Errorf("%s has %d attempts, want 0", letter.ID, letter.Attempts)
 		}
-		if letter.ID == "good" && (letter.Attempts != 1 || letter.Error != "why" || time.Since(letter.BuriedAt).Abs() > time.Hour) {
+		if letter.ID == "good" && (letter.Attempts != 1 || letter.Error != "why" ||
+			time.Since(letter.BuriedAt).Abs() > time.Hour) {
 			t.Errorf("the normal dead letter is %+v, want one attempt, its error and a recent time", letter)
 		}
 	}
@@ -100,7 +103,8 @@ func TestForeignDeadLetters(t *testing.T) {
 // TestForeignScores writes scores that no clock reaches, or that are long past, to the due set and to the leased set.
 func TestForeignScores(t *testing.T) {
 	const century = 100 * 365 * 24 * time.Hour
-	for score, never := range map[string]bool{"+inf": true, "1e300": true, "1e19": true, "-inf": false, "-1e300": false, "0": false} {
+	for score, never := range map[string]bool{"+inf": true, "1e300": true, "1e19": true, "-inf": false,
+		"-1e300": false, "0": false} {
 		t.Run(score, func(t *testing.T) {
 			q := newQueue(t, newRedis(t), 1)
 			do(t, q, "ZADD", q.shards[0].due, score, "due")
@@ -111,7 +115,8 @@ func TestForeignScores(t *testing.T) {
 			}
 			for _, p := range locations {
 				if never && p.Left < century || !never && p.Left > -century/2 {
-					t.Errorf("located %+v for the score %s; want it far in the future: %v, or else far in the past", p, score, never)
+					t.Errorf("located %+v for the score %s; want it far in the future: %v, or else far in the past", p,
+						score, never)
 				}
 			}
 			if d, err := q.Depth(t.Context()); err != nil || d.Due == 1 == never || !never && d.OldestDue < century/2 {

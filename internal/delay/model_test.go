@@ -53,7 +53,8 @@ type claimed struct {
 }
 
 func newModel() *model {
-	return &model{due: map[string]score{}, lease: map[string]*claimed{}, dead: map[string]bool{}, fails: map[string]int{}}
+	return &model{due: map[string]score{}, lease: map[string]*claimed{}, dead: map[string]bool{},
+		fails: map[string]int{}}
 }
 
 func (m *model) in(hours int) score {

@@ -84,8 +84,9 @@ func TestRelayPublishesMessagesOlderThanTheGrace(t *testing.T) {
 	}
 }
 
-// TestOutboxPlans plans the statements on the outbox with the statistics of an empty table, which it mostly is. A backlog can grow
-// before the next statistics. Joined in another order, one statement of the relay took 46 s with a backlog of 100,000.
+// TestOutboxPlans plans the statements on the outbox with the statistics of an empty table, which it mostly is. A
+// backlog can grow before the next statistics. Joined in another order, one statement of the relay took 46 s with a
+// backlog of 100,000.
 func TestOutboxPlans(t *testing.T) {
 	testenv.Slow(t, "fills the outbox")
 	t.Parallel()
@@ -97,7 +98,8 @@ func TestOutboxPlans(t *testing.T) {
 	o := NewOutbox(db, "test.kind")
 	fill := func() {
 		_, err := db.ExecContext(t.Context(), `
-			INSERT INTO outbox (kind, task_id, due_at) SELECT $1, gen_random_uuid(), now() FROM generate_series(1, 10000)`, o.kind)
+			INSERT INTO outbox (kind, task_id, due_at) SELECT $1, gen_random_uuid(), now()
+				FROM generate_series(1, 10000)`, o.kind)
 		testenv.Must(t, err)
 	}
 	exec := func(statement string) {
@@ -107,12 +109,15 @@ func TestOutboxPlans(t *testing.T) {
 	check := func(state string) {
 		t.Helper()
 		for name, test := range map[string]struct{ statement, params, index string }{
-			"take":   {takeSQL, "'test.kind', 0, 500", `outbox_oldest on outbox outbox_1 .*\n.*Index Cond: \(\(kind = \$1\) AND \(created_at <= `},
-			"delete": {deleteSQL, "'test.kind', '{a}', '{now}'", `outbox_pkey on outbox outbox_1 .*\n.*Index Cond: \(\(kind = \$1\) AND \(task_id = `},
+			"take": {takeSQL, "'test.kind', 0, 500",
+				`outbox_oldest on outbox outbox_1 .*\n.*Index Cond: \(\(kind = \$1\) AND \(created_at <= `},
+			"delete": {deleteSQL, "'test.kind', '{a}', '{now}'",
+				`outbox_pkey on outbox outbox_1 .*\n.*Index Cond: \(\(kind = \$1\) AND \(task_id = `},
 		} {
 			plan := testenv.Explain(t, db, test.statement, test.params)
 			if !regexp.MustCompile(test.index).MatchString(plan) || !strings.Contains(plan, "Tid Scan on outbox") {
-				t.Errorf("%s, %s: the plan does not read the rows with the index %s, or does not delete them by their ctids:\n%s", state, name, test.index, plan)
+				t.Errorf("%s, %s: the plan does not read the rows with the index %s, or does not delete them by "+
+					"their ctids:\n%s", state, name, test.index, plan)
 			}
 		}
 	}
@@ -290,8 +295,8 @@ func TestPublishThenDelete(t *testing.T) {
 	}
 }
 
-// upsert owes a task that is due in the given time, as a statement of a domain does, and returns its message. A row that
-// exists keeps the earlier due time.
+// upsert owes a task that is due in the given time, as a statement of a domain does, and returns its message. A row
+// that exists keeps the earlier due time.
 func upsert(t testing.TB, o *Outbox, id string, in time.Duration) Message {
 	t.Helper()
 	var due, now time.Time
@@ -410,8 +415,8 @@ func TestDeleteSkipsLockedRows(t *testing.T) {
 	}
 }
 
-// TestBreaker publishes while Redis is down. A few publishes try Redis, then the breaker is open, which is logged once. The
-// outbox keeps every row.
+// TestBreaker publishes while Redis is down. A few publishes try Redis, then the breaker is open, which is logged
+// once. The outbox keeps every row.
 func TestBreaker(t *testing.T) {
 	server := testenv.RedisServer(t)
 	o, q := newOutbox(t), newQueue(t, connect(t, server.URL()), 1)

@@ -138,7 +138,8 @@ func TestQueueStates(t *testing.T) {
 			old := mine
 			ok, err := q.Renew(ctx, &mine, 2*long)
 			if err != nil || ok == (mine.token == old.token) {
-				return nil, fmt.Errorf("renewed: %v, the token %s was replaced by %s: %w", ok, old.token, mine.token, err)
+				return nil, fmt.Errorf("renewed: %v, the token %s was replaced by %s: %w", ok, old.token, mine.token,
+					err)
 			}
 			return ok, nil
 		}
@@ -207,10 +208,12 @@ func TestQueueStates(t *testing.T) {
 			after:  state{due: sets{"a": seeded(-long)}, leased: sets{"b": fresh(lease), "c": fresh(lease)}},
 		},
 		"claim: returns failed attempts": {
-			before: state{due: sets{"a": seeded(-long)}, attempts: map[string]string{"a": "3"}, errors: map[string]string{"a": "why"}},
-			do:     claim(1),
-			gives:  "a3 2h0m0s",
-			after:  state{leased: sets{"a": fresh(lease)}, attempts: map[string]string{"a": "3"}, errors: map[string]string{"a": "why"}},
+			before: state{due: sets{"a": seeded(-long)}, attempts: map[string]string{"a": "3"},
+				errors: map[string]string{"a": "why"}},
+			do:    claim(1),
+			gives: "a3 2h0m0s",
+			after: state{leased: sets{"a": fresh(lease)}, attempts: map[string]string{"a": "3"},
+				errors: map[string]string{"a": "why"}},
 		},
 		"claim: a leased task is not claimed; Next is the end of its lease": {
 			before: state{leased: sets{"a": seeded(long)}, due: sets{"b": seeded(2 * long)}},
@@ -253,13 +256,16 @@ func TestQueueStates(t *testing.T) {
 			before: state{leased: sets{"a": mine, "b": mine, "c": mine}, due: sets{"a": seeded(long)}},
 			do:     renew("a", "b"),
 			gives:  true,
-			after:  state{leased: sets{"a": fresh(2 * long), "b": fresh(2 * long), "c": mine}, due: sets{"a": seeded(long)}},
+			after: state{leased: sets{"a": fresh(2 * long), "b": fresh(2 * long), "c": mine},
+				due: sets{"a": seeded(long)}},
 		},
 		"renew: another worker's lease is not changed": {
-			before: state{leased: sets{"a": seeded(lease + time.Microsecond), "b": mine}, due: sets{"c": seeded(-long)}},
-			do:     renew("a", "b", "c"),
-			gives:  true,
-			after:  state{leased: sets{"a": seeded(lease + time.Microsecond), "b": fresh(2 * long)}, due: sets{"c": seeded(-long)}},
+			before: state{leased: sets{"a": seeded(lease + time.Microsecond), "b": mine},
+				due: sets{"c": seeded(-long)}},
+			do:    renew("a", "b", "c"),
+			gives: true,
+			after: state{leased: sets{"a": seeded(lease + time.Microsecond), "b": fresh(2 * long)},
+				due: sets{"c": seeded(-long)}},
 		},
 		"renew: too late": {
 			before: state{leased: sets{"a": seeded(lease + time.Microsecond)}, due: sets{"b": seeded(-long)}},
@@ -269,15 +275,17 @@ func TestQueueStates(t *testing.T) {
 		},
 
 		"ack: removes the task": {
-			before: state{leased: sets{"a": mine, "b": mine}, attempts: map[string]string{"a": "2"}, errors: map[string]string{"a": "why"}},
-			do:     ack("a", "b"),
-			gives:  2,
+			before: state{leased: sets{"a": mine, "b": mine}, attempts: map[string]string{"a": "2"},
+				errors: map[string]string{"a": "why"}},
+			do:    ack("a", "b"),
+			gives: 2,
 		},
 		"ack: another worker's lease is not changed": {
-			before: state{leased: sets{"a": seeded(lease + time.Microsecond), "b": mine}, attempts: map[string]string{"a": "2"}},
-			do:     ack("a", "b"),
-			gives:  1,
-			after:  state{leased: sets{"a": seeded(lease + time.Microsecond)}, attempts: map[string]string{"a": "2"}},
+			before: state{leased: sets{"a": seeded(lease + time.Microsecond), "b": mine},
+				attempts: map[string]string{"a": "2"}},
+			do:    ack("a", "b"),
+			gives: 1,
+			after: state{leased: sets{"a": seeded(lease + time.Microsecond)}, attempts: map[string]string{"a": "2"}},
 		},
 		"ack: too late, the task is due again": {
 			before: state{due: sets{"a": seeded(-long)}},
@@ -293,15 +301,18 @@ func TestQueueStates(t *testing.T) {
 		},
 
 		"retry: without an error no failure is counted": {
-			before: state{leased: sets{"a": mine}, attempts: map[string]string{"a": "1"}, errors: map[string]string{"a": "old"}},
-			do:     retry(Requeue{ID: "a", In: long}),
-			gives:  1,
-			after:  state{due: sets{"a": fresh(long)}, attempts: map[string]string{"a": "1"}, errors: map[string]string{"a": "old"}},
+			before: state{leased: sets{"a": mine}, attempts: map[string]string{"a": "1"},
+				errors: map[string]string{"a": "old"}},
+			do:    retry(Requeue{ID: "a", In: long}),
+			gives: 1,
+			after: state{due: sets{"a": fresh(long)}, attempts: map[string]string{"a": "1"},
+				errors: map[string]string{"a": "old"}},
 		},
 		"retry: with an error a failure is counted": {
-			before: state{leased: sets{"a": mine, "b": mine}, attempts: map[string]string{"a": "1"}, errors: map[string]string{"a": "old"}},
-			do:     retry(Requeue{ID: "a", In: long, Err: "new"}, Requeue{ID: "b", In: 2 * long, Err: "first"}),
-			gives:  2,
+			before: state{leased: sets{"a": mine, "b": mine}, attempts: map[string]string{"a": "1"},
+				errors: map[string]string{"a": "old"}},
+			do:    retry(Requeue{ID: "a", In: long, Err: "new"}, Requeue{ID: "b", In: 2 * long, Err: "first"}),
+			gives: 2,
 			after: state{
 				due:      sets{"a": fresh(long), "b": fresh(2 * long)},
 				attempts: map[string]string{"a": "2", "b": "1"}, errors: map[string]string{"a": "new", "b": "first"},
@@ -324,7 +335,8 @@ func TestQueueStates(t *testing.T) {
 			before: state{leased: sets{"a": mine}, due: sets{"a": seeded(long)}, attempts: map[string]string{"a": "9"}},
 			do:     bury(Burial{ID: "a", Err: "last"}),
 			gives:  1,
-			after:  state{dead: sets{"a": fresh(0)}, attempts: map[string]string{"a": "10"}, errors: map[string]string{"a": "last"}},
+			after: state{dead: sets{"a": fresh(0)}, attempts: map[string]string{"a": "10"},
+				errors: map[string]string{"a": "last"}},
 		},
 		"bury: another worker's lease is not changed": {
 			before: state{leased: sets{"a": seeded(long)}, due: sets{"a": seeded(long)}},
@@ -334,10 +346,11 @@ func TestQueueStates(t *testing.T) {
 		},
 
 		"redrive: due now, with no attempts": {
-			before: state{dead: sets{"a": seeded(-long)}, attempts: map[string]string{"a": "10"}, errors: map[string]string{"a": "last"}},
-			do:     redrive("a"),
-			gives:  true,
-			after:  state{due: sets{"a": fresh(0)}},
+			before: state{dead: sets{"a": seeded(-long)}, attempts: map[string]string{"a": "10"},
+				errors: map[string]string{"a": "last"}},
+			do:    redrive("a"),
+			gives: true,
+			after: state{due: sets{"a": fresh(0)}},
 		},
 		"redrive: no such dead letter": {
 			before: state{due: sets{"a": seeded(long)}, attempts: map[string]string{"a": "1"}},

@@ -63,7 +63,8 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 	"Intact":      func(ctx context.Context, q *Queue) error { _, err := Intact(ctx, q); return err },
 	"MarkIntact":  func(ctx context.Context, q *Queue) error { return q.MarkIntact(ctx) },
 	"runOnce": func(ctx context.Context, q *Queue) error {
-		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) { return sameForAll(tasks, Fail(nil)), nil }, WorkerConfig{})
+		w := newWorker(q,
+			func(_ context.Context, tasks []Task) ([]Outcome, error) { return sameForAll(tasks, Fail(nil)), nil }, WorkerConfig{})
 		_, err := w.runOnce(ctx, 0)
 		return err
 	},

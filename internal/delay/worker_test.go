@@ -413,8 +413,8 @@ func TestHalfAnHour(t *testing.T) {
 	})
 }
 
-// TestHandlerIgnoresItsTimeout has a handler that ignores its context. Its leases are renewed until its timeout, and then
-// another worker gets the task. The first worker's outcome then counts as a lost lease.
+// TestHandlerIgnoresItsTimeout has a handler that ignores its context. Its leases are renewed until its timeout, and
+// then another worker gets the task. The first worker's outcome then counts as a lost lease.
 func TestHandlerIgnoresItsTimeout(t *testing.T) {
 	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
 		const timeout, lease = 8 * time.Second, 2500 * time.Millisecond // the defaults
@@ -438,13 +438,15 @@ func TestHandlerIgnoresItsTimeout(t *testing.T) {
 			t.Errorf("%v leases counted as lost, and the queue holds %+v; want 1 and no task", lost, depth(t, q))
 		}
 		if calls.Load() != 2 || again < timeout || again > timeout+2*lease {
-			t.Errorf("the task was delivered %d times, the second time after %v; want twice, the second time after %v to %v",
+			t.Errorf("the task was delivered %d times, the second time after %v; want twice, the second time after "+
+				"%v to %v",
 				calls.Load(), again, timeout, timeout+2*lease)
 		}
 	})
 }
 
-// claimCommands is the number of commands of a claim that finds nothing due. It counts the commands that the script runs.
+// claimCommands is the number of commands of a claim that finds nothing due. It counts the commands that the script
+// runs.
 const claimCommands = 4
 
 // TestIdleShard counts the commands of a worker without due tasks: one claim in maxIdle, however many loops the shard
@@ -490,15 +492,17 @@ func TestLoopsTakeTurns(t *testing.T) {
 		sleep(t.Context(), 30*time.Second)
 		mu.Lock()
 		defer mu.Unlock()
-		want := map[string]time.Duration{"0": 1 * time.Second, "1": 2 * time.Second, "2": 3 * time.Second, "3": 11 * time.Second}
+		want := map[string]time.Duration{"0": 1 * time.Second, "1": 2 * time.Second, "2": 3 * time.Second,
+			"3": 11 * time.Second}
 		if !maps.Equal(delivered, want) {
 			t.Errorf("delivered after %v, want %v: the last one when the first loop is free", delivered, want)
 		}
 	})
 }
 
-// TestLeasesOfABusyWorker has a handler work for longer than a lease beside an idle worker. The worker renews the lease, so
-// that its task is delivered once. A handler that works for less than a quarter of the lease costs no renewal.
+// TestLeasesOfABusyWorker has a handler work for longer than a lease beside an idle worker. The worker renews the
+// lease, so that its task is delivered once. A handler that works for less than a quarter of the lease costs no
+// renewal.
 func TestLeasesOfABusyWorker(t *testing.T) {
 	simulate(t, func(t *testing.T, q *Queue, server *miniredis.Miniredis) {
 		var ends []float64 // of the lease, each 100 ms
@@ -521,7 +525,8 @@ func TestLeasesOfABusyWorker(t *testing.T) {
 		scheduleNow(t, q, "a")
 		sleep(t.Context(), 20*time.Second)
 		if n := deliveries.Load(); n != 1 || depth(t, q) != (Depth{}) {
-			t.Errorf("the task was delivered %d times, and the queue holds %+v; want one delivery and no task", n, depth(t, q))
+			t.Errorf("the task was delivered %d times, and the queue holds %+v; want one delivery and no task", n,
+				depth(t, q))
 		}
 		if lost := testutil.ToFloat64(busy.metrics.lost) + testutil.ToFloat64(idle.metrics.lost); lost != 0 {
 			t.Errorf("%v leases counted as lost, want 0", lost)
@@ -553,8 +558,8 @@ func (b *broken) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-// TestLostLeases has commands of a worker fail from 100 ms after a renewal on, while its handler works. The context of the
-// handler ends, and another worker gets the task. The attempt does not count as failed.
+// TestLostLeases has commands of a worker fail from 100 ms after a renewal on, while its handler works. The context of
+// the handler ends, and another worker gets the task. The attempt does not count as failed.
 func TestLostLeases(t *testing.T) {
 	for name, test := range map[string]struct {
 		fails func(redis.Cmder) bool
@@ -593,8 +598,10 @@ func TestLostLeases(t *testing.T) {
 				}, WorkerConfig{}))()
 				sleep(t.Context(), 10*time.Second)
 				_ = once.Wait() // a worker whose commands fail cannot write the outcome
-				if after := delivered.Sub(began).Round(time.Millisecond); after != test.after || ended.After(delivered) || attempts != 0 {
-					t.Errorf("delivered again after %v with %d failed attempts, %v after the context ended; want %v, 0, and not before",
+				if after := delivered.Sub(began).Round(time.Millisecond); after != test.after ||
+					ended.After(delivered) || attempts != 0 {
+					t.Errorf("delivered again after %v with %d failed attempts, %v after the context ended; want %v, "+
+						"0, and not before",
 						after, attempts, delivered.Sub(ended), test.after)
 				}
 			})
@@ -632,8 +639,8 @@ func TestLostWakeUp(t *testing.T) {
 	})
 }
 
-// TestRedisClockJumpsAhead makes a task overdue while a worker sleeps until the task's former due time. The next task that
-// is scheduled wakes the worker, though it is due later than the overdue one.
+// TestRedisClockJumpsAhead makes a task overdue while a worker sleeps until the task's former due time. The next task
+// that is scheduled wakes the worker, though it is due later than the overdue one.
 func TestRedisClockJumpsAhead(t *testing.T) {
 	simulate(t, func(t *testing.T, q *Queue, server *miniredis.Miniredis) {
 		began := time.Now()

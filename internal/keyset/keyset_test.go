@@ -31,12 +31,13 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// TestParseIDs checks that only the canonical form of a UUID is the id of a row: the same UUID in another form would be a
-// second name of the row.
+// TestParseIDs checks that only the canonical form of a UUID is the id of a row: the same UUID in another form would
+// be a second name of the row.
 func TestParseIDs(t *testing.T) {
 	first, second := keyset.NewID(), uuid.New()
 	text := first.String()
-	others := []string{"", "no uuid", strings.ToUpper(text), "{" + text + "}", "urn:uuid:" + text, strings.ReplaceAll(text, "-", ""), text + " "}
+	others := []string{"", "no uuid", strings.ToUpper(text), "{" + text + "}", "urn:uuid:" + text,
+		strings.ReplaceAll(text, "-", ""), text + " "}
 	rows, foreign := keyset.ParseIDs(slices.Concat([]string{text}, others, []string{second.String()}))
 	if want := []uuid.UUID{first, second}; !slices.Equal(rows, want) {
 		t.Errorf("ids of rows are %v, want %v", rows, want)
@@ -45,7 +46,8 @@ func TestParseIDs(t *testing.T) {
 		t.Errorf("foreign ids are %q, want %q", foreign, others)
 	}
 	if rows, foreign := keyset.ParseIDs(nil); rows == nil || len(rows) > 0 || len(foreign) > 0 {
-		t.Errorf("without ids: %v, %v; want an empty list that is not nil, which the driver sends as an empty array", rows, foreign)
+		t.Errorf("without ids: %v, %v; want an empty list that is not nil, which the driver sends as an empty array",
+			rows, foreign)
 	}
 }
 

@@ -183,8 +183,8 @@ func TestNotifications(t *testing.T) {
 	}
 }
 
-// TestNotificationsWithinAProcess notifies in a service without Redis. The hub is not live, because it misses what other processes
-// notify.
+// TestNotificationsWithinAProcess notifies in a service without Redis. The hub is not live, because it misses what
+// other processes notify.
 func TestNotificationsWithinAProcess(t *testing.T) {
 	p := startProcess(t, nil)
 	events := p.listen(t, "alice")
@@ -261,7 +261,8 @@ func TestQuietHub(t *testing.T) {
 				t.Errorf("the hub with %d subscribers sent %d commands in a minute, want %d", subscribers, n, want)
 			}
 			if !hub.live || hub.count != subscribers {
-				t.Errorf("the hub is live: %v, with %d subscribers; want true, with %d", hub.live, hub.count, subscribers)
+				t.Errorf("the hub is live: %v, with %d subscribers; want true, with %d", hub.live, hub.count,
+					subscribers)
 			}
 			cancel()
 			if err := <-ended; err != nil {

@@ -57,10 +57,11 @@ func TestInvariantsAreCheckedOneAtATime(t *testing.T) {
 func TestCheckOutlivesItsRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &checker{log: slog.New(slog.DiscardHandler), check: func(ctx context.Context, _ bool) ([]app.Violation, error) {
-			<-time.After(2 * time.Second)
-			return []app.Violation{}, ctx.Err()
-		}}
+		c := &checker{log: slog.New(slog.DiscardHandler),
+			check: func(ctx context.Context, _ bool) ([]app.Violation, error) {
+				<-time.After(2 * time.Second)
+				return []app.Violation{}, ctx.Err()
+			}}
 		ended, end := context.WithCancel(t.Context())
 		end()
 		c.result(ended)

@@ -18,23 +18,25 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// sessionLockTimeout is the lock_timeout of the sessions of [postgres.Open]. A batch that waits this long for a lock has
-// ignored the shorter limit for batches.
+// sessionLockTimeout is the lock_timeout of the sessions of [postgres.Open]. A batch that waits this long for a lock
+// has ignored the shorter limit for batches.
 const sessionLockTimeout = 3 * time.Second
 
-// checkPlacedOnce checks that the answers are new orders, and that the database has exactly these orders, each with all its
-// rows. The tasks may be left to the relay.
+// checkPlacedOnce checks that the answers are new orders, and that the database has exactly these orders, each with
+// all its rows. The tasks may be left to the relay.
 func (s *shop) checkPlacedOnce(t *testing.T, requests []request, results []result) {
 	t.Helper()
 	for i, r := range results {
-		if r.err != nil || r.replayed || r.order.CustomerID != requests[i].customer || len(r.order.Items) != len(requests[i].Lines) {
+		if r.err != nil || r.replayed || r.order.CustomerID != requests[i].customer ||
+			len(r.order.Items) != len(requests[i].Lines) {
 			t.Errorf("placement %d: order %+v, replayed %v, error %v; want a new order", i, r.order, r.replayed, r.err)
 			continue
 		}
 		if rows := testenv.Query[string](t, s.DB, `SELECT concat((SELECT count(*) FROM orders WHERE customer_id = $1),
 			(SELECT count(*) FROM order_items WHERE order_id = $2), (SELECT count(*) FROM outbox WHERE task_id = $3))`,
 			r.order.CustomerID, r.order.ID, r.order.ID.String()); rows != fmt.Sprintf("1%d1", len(requests[i].Lines)) {
-			t.Errorf("placement %d: orders of the customer, items and outbox rows are %s, want 1%d1", i, rows, len(requests[i].Lines))
+			t.Errorf("placement %d: orders of the customer, items and outbox rows are %s, want 1%d1", i, rows,
+				len(requests[i].Lines))
 		}
 	}
 	s.CheckInvariants(t, 0)
@@ -48,8 +50,8 @@ func (s *shop) newCustomers(n int, product uuid.UUID) (requests []request) {
 	return requests
 }
 
-// TestBatchWhoseTransactionsFail has PostgreSQL end the first two transactions of a batch to resolve deadlocks, or all of them. It also has an
-// administrator end the sessions of the first two. A trigger does both.
+// TestBatchWhoseTransactionsFail has PostgreSQL end the first two transactions of a batch to resolve deadlocks, or all
+// of them. It also has an administrator end the sessions of the first two. A trigger does both.
 func TestBatchWhoseTransactionsFail(t *testing.T) {
 	t.Parallel()
 	const deadlock, shutdown = `RAISE EXCEPTION 'deadlock' USING ERRCODE = 'deadlock_detected'`, `PERFORM pg_terminate_backend(pg_backend_pid())`
@@ -177,8 +179,8 @@ func (p *answerCutter) cuts(answer []byte) bool {
 	return true
 }
 
-// TestBatchWhoseAnswerIsLost cuts the connection after PostgreSQL has committed a batch. The orders are placed once, and the
-// callers get them as new ones.
+// TestBatchWhoseAnswerIsLost cuts the connection after PostgreSQL has committed a batch. The orders are placed once,
+// and the callers get them as new ones.
 func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	direct := newShop(t)
 	proxy, proxied := newAnswerCutter(t, direct.URL)
@@ -197,7 +199,8 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	}
 
 	// The lost transaction has also rejected an order, and replayed one.
-	before := testenv.Query[uuid.UUID](t, direct.DB, `SELECT customer_id FROM orders WHERE idempotency_key IS NOT NULL ORDER BY id LIMIT 1`)
+	before := testenv.Query[uuid.UUID](t, direct.DB,
+		`SELECT customer_id FROM orders WHERE idempotency_key IS NOT NULL ORDER BY id LIMIT 1`)
 	proxy.cutNext(func() {})
 	results := s.placeInOneBatch(t, wants(s.Customer(t), line(product, 2)), wants(s.Customer(t), line(product, 2)),
 		wantsWithKey(before, "key 0", line(product, 1)), wants(s.Customer(t), line(product, 1)))
@@ -234,8 +237,10 @@ func TestBadOrderFailsAlone(t *testing.T) {
 				results := s.placeInOneBatch(t, requests...)
 				for n, i := range bad {
 					err := results[i-n].err
-					if err == nil || !strings.Contains(err.Error(), "a bad order") || rest.AsError(err).Class != rest.Internal {
-						t.Errorf("placement %d returns %v, want an internal error that wraps that of PostgreSQL", i, err)
+					if err == nil || !strings.Contains(err.Error(), "a bad order") ||
+						rest.AsError(err).Class != rest.Internal {
+						t.Errorf("placement %d returns %v, want an internal error that wraps that of PostgreSQL", i,
+							err)
 					}
 					results = append(results[:i-n:i-n], results[i-n+1:]...)
 					requests = append(requests[:i-n:i-n], requests[i-n+1:]...)
@@ -249,16 +254,18 @@ func TestBadOrderFailsAlone(t *testing.T) {
 	}
 }
 
-// TestLockedProductDelaysNoNeighbours locks a product for long. The other placements of a batch are placed at once, and so
-// are later placements of other products, even in a batch with placements of the locked product. The placements of the
-// locked product are placed when the lock is released.
+// TestLockedProductDelaysNoNeighbours locks a product for long. The other placements of a batch are placed at once,
+// and so are later placements of other products, even in a batch with placements of the locked product. The placements
+// of the locked product are placed when the lock is released.
 func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
 	locked, other, free := s.Product(t, 100), s.Product(t, 100), s.Product(t, 100)
-	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = ANY ($1)`, []uuid.UUID{locked, other})
+	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = ANY ($1)`,
+		[]uuid.UUID{locked, other})
 	mixed := func() (requests []request, isLocked []bool) {
 		for _, lines := range [][]order.Line{
-			{line(free, 1)}, {line(locked, 1)}, {line(free, 2), line(other, 1)}, {line(free, 3)}, {line(other, 2)}, {line(free, 4)},
+			{line(free, 1)}, {line(locked, 1)}, {line(free, 2),
+				line(other, 1)}, {line(free, 3)}, {line(other, 2)}, {line(free, 4)},
 		} {
 			requests = append(requests, wants(s.Customer(t), lines...))
 			isLocked = append(isLocked, len(lines) > 1 || lines[0].ProductID != free)
@@ -276,11 +283,13 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 			}
 			<-b.done[i]
 			if r := b.results[i]; r.err != nil || r.after >= sessionLockTimeout {
-				t.Errorf("placement %d of the free product returns error %v after %v, want an order before the lock_timeout of a session, %v",
+				t.Errorf("placement %d of the free product returns error %v after %v, want an order before the "+
+					"lock_timeout of a session, %v",
 					i, r.err, r.after, sessionLockTimeout)
 			}
 		}
-		if _, _, err := s.Service.Place(t.Context(), s.Customer(t), order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
+		if _, _, err := s.Service.Place(t.Context(), s.Customer(t),
+			order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
 			t.Errorf("another placement of the free product: %v", err)
 		}
 		for i, locked := range isLocked {
@@ -304,8 +313,8 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 
 // TestLockedCustomerDelaysNoNeighbours locks the row of a customer. No statement searches for locked customers, as
 // locked_products.sql does for products. Still the other placements of the batch are placed at once, and that of the
-// customer when the lock is released. The wait for the lock makes no task late: each is due at the deadline of its order.
-// A busy machine has three attempts: with a wait for the lock, each takes too long.
+// customer when the lock is released. The wait for the lock makes no task late: each is due at the deadline of its
+// order. A busy machine has three attempts: with a wait for the lock, each takes too long.
 func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
 	var slowest time.Duration
@@ -314,11 +323,12 @@ func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("a placement of another customer takes %v, want less than the lock_timeout of a session, %v", slowest, sessionLockTimeout)
+	t.Errorf("a placement of another customer takes %v, want less than the lock_timeout of a session, %v", slowest,
+		sessionLockTimeout)
 }
 
-// placeBesideLockedCustomer places a batch in which one customer is locked. It returns the longest time of the others. If that is
-// too long, the placement of the locked customer may have reached its lock_timeout, so it is not checked.
+// placeBesideLockedCustomer places a batch in which one customer is locked. It returns the longest time of the others.
+// If that is too long, the placement of the locked customer may have reached its lock_timeout, so it is not checked.
 func (s *shop) placeBesideLockedCustomer(t *testing.T) (slowest time.Duration) {
 	t.Helper()
 	customer, product := s.InsertCustomer(t), s.Product(t, 100)

@@ -15,8 +15,8 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// TestBatchModel places random batches of orders in a shop, and one by one in a model of it, and compares the two. Between
-// two batches, orders are paid, cancelled and timed out.
+// TestBatchModel places random batches of orders in a shop, and one by one in a model of it, and compares the two.
+// Between two batches, orders are paid, cancelled and timed out.
 func TestBatchModel(t *testing.T) {
 	url := testenv.Postgres(t)
 	shops := map[bounds]*shop{}
@@ -109,8 +109,8 @@ func (m *batchModel) placeBatch(rt *rapid.T) {
 	}
 }
 
-// turns returns the indexes of requests in the sequence in which they are decided: in order of arrival, but a request with
-// the idempotency key of an earlier one after all others.
+// turns returns the indexes of requests in the sequence in which they are decided: in order of arrival, but a request
+// with the idempotency key of an earlier one after all others.
 func turns(requests []request) (sequence []int) {
 	remaining := make([]int, len(requests))
 	for i := range remaining {
@@ -141,7 +141,8 @@ func (m *batchModel) drawRequest(rt *rapid.T) request {
 		products = append(slices.Clone(products), uuid.Max)
 	}
 	most := rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(rt, "lines")
-	for _, product := range rapid.SliceOfNDistinct(rapid.SampledFrom(products), 1, most, rapid.ID).Draw(rt, "products") {
+	for _, product := range rapid.SliceOfNDistinct(rapid.SampledFrom(products), 1, most, rapid.ID).Draw(rt,
+		"products") {
 		r.Lines = append(r.Lines, line(product, rapid.Int64Range(1, 4).Draw(rt, "quantity")))
 	}
 	return r
@@ -181,7 +182,8 @@ func (m *batchModel) rejection(r request) expected {
 	}
 	currency := m.products[r.Lines[0].ProductID].currency
 	if slices.ContainsFunc(r.Lines, func(l order.Line) bool { return m.products[l.ProductID].currency != currency }) {
-		return expected{class: order.MixedCurrencies, fields: r.pointers("product_id", func(order.Line) bool { return true })}
+		return expected{class: order.MixedCurrencies,
+			fields: r.pointers("product_id", func(order.Line) bool { return true })}
 	}
 	switch {
 	case m.lacking(r) != nil:
@@ -226,9 +228,10 @@ func (m *batchModel) holding(orders []*batchOrder, r request, pointers []string)
 // overBounds reports whether a placement would exceed the bounds of its customer.
 func (m *batchModel) overBounds(r request) bool {
 	open := m.open(r.customer)
-	return m.bounds.orders > 0 && int64(len(open)) >= m.bounds.orders || slices.ContainsFunc(r.Lines, func(l order.Line) bool {
-		return m.bounds.units > 0 && l.Quantity+unitsOf(open, l.ProductID) > m.bounds.units
-	})
+	return m.bounds.orders > 0 && int64(len(open)) >= m.bounds.orders ||
+		slices.ContainsFunc(r.Lines, func(l order.Line) bool {
+			return m.bounds.units > 0 && l.Quantity+unitsOf(open, l.ProductID) > m.bounds.units
+		})
 }
 
 // open returns the open orders of a customer.
@@ -268,8 +271,9 @@ func newestFirst(orders []*batchOrder) []uuid.UUID {
 	return ids
 }
 
-// compare compares the answer to a placement with the expected one. The reasons of a rejection must hold after the batch.
-// They may differ from those at the turn of the placement, because later placements of the batch have taken stock, too.
+// compare compares the answer to a placement with the expected one. The reasons of a rejection must hold after the
+// batch. They may differ from those at the turn of the placement, because later placements of the batch have taken
+// stock, too.
 func (m *batchModel) compare(rt *rapid.T, requests []request, i int, got result, want expected) {
 	fail := func(format string, args ...any) {
 		rt.Fatalf("placement %d of the batch %q: got %v, replayed %v, error %v: %s",
@@ -299,7 +303,8 @@ func (m *batchModel) compare(rt *rapid.T, requests []request, i int, got result,
 		if lacking := m.lacking(requests[i]); len(fields) == 0 || !containsAll(lacking, fields) {
 			fail("field errors are at %v, want some of %v", fields, lacking)
 		}
-		// An order of the same batch is named if it was placed in the transaction that rejects the placement, or before.
+		// An order of the same batch is named if it was placed in the transaction that rejects the placement, or
+		// before.
 		holding := newestFirst(m.holding(m.orders, requests[i], fields))
 		before := newestFirst(m.holding(m.orders[:m.before], requests[i], fields))
 		if named != (len(open) > 0) || !inSequence || !containsAll(holding, open) || !containsAll(open, before) {
@@ -324,7 +329,8 @@ func (m *batchModel) endOrders(rt *rapid.T) {
 	if len(m.orders) == 0 {
 		return
 	}
-	for _, o := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.orders), 0, min(3, len(m.orders)), rapid.ID).Draw(rt, "ended") {
+	for _, o := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.orders), 0, min(3, len(m.orders)), rapid.ID).Draw(rt,
+		"ended") {
 		if o.status != order.Pending {
 			continue
 		}
@@ -393,8 +399,10 @@ func (m *batchModel) check(rt *rapid.T) {
 			}
 		}
 	}
-	rows := testenv.Query[string](m.t, m.shop.DB, `SELECT concat_ws(' ', count(*) FILTER (WHERE NOT EXISTS (SELECT FROM outbox WHERE task_id = o.id::text)),
-		count(*) FILTER (WHERE total_cents <> (SELECT sum(quantity * unit_price_cents) FROM order_items i WHERE i.order_id = o.id))) FROM orders o WHERE customer_id = ANY ($1)`, m.customers)
+	rows := testenv.Query[string](m.t, m.shop.DB,
+		`SELECT concat_ws(' ', count(*) FILTER (WHERE NOT EXISTS (SELECT FROM outbox WHERE task_id = o.id::text)),
+		count(*) FILTER (WHERE total_cents <> (SELECT sum(quantity * unit_price_cents) FROM order_items i
+			WHERE i.order_id = o.id))) FROM orders o WHERE customer_id = ANY ($1)`, m.customers)
 	if rows != "0 0" {
 		rt.Fatalf("orders without outbox row, and with a wrong total: %s, want none", rows)
 	}

@@ -119,12 +119,12 @@ func (r result) String() string {
 	return "placed"
 }
 
-// neighbours are the placements that [shop.Place] adds to the batch of a test's placement: two before it and two after it.
-// They want a product that no test wants.
+// neighbours are the placements that [shop.Place] adds to the batch of a test's placement: two before it and two after
+// it. They want a product that no test wants.
 type neighbours struct{ product uuid.UUID }
 
-// aloneAndInBatch runs a test with a shop that places orders alone, and with one that places each order in a batch among
-// neighbours.
+// aloneAndInBatch runs a test with a shop that places orders alone, and with one that places each order in a batch
+// among neighbours.
 func aloneAndInBatch(t *testing.T, test func(t *testing.T, s *shop)) {
 	aloneAndInBatchWith(t, func(*order.Config) {}, test)
 }
@@ -139,14 +139,16 @@ func aloneAndInBatchWith(t *testing.T, change func(*order.Config), test func(t *
 	})
 }
 
-// Place is [order.Service.Place]. For half a minute it repeats a placement that is rejected because of overload: that happens on a
-// slow machine. In a shop with neighbours it places the order in a batch among them, and checks that each of them gets its own answer.
+// Place is [order.Service.Place]. For half a minute it repeats a placement that is rejected because of overload: that
+// happens on a slow machine. In a shop with neighbours it places the order in a batch among them, and checks that each
+// of them gets its own answer.
 func (s *shop) Place(ctx context.Context, customer uuid.UUID, p order.Placement) (*order.Order, bool, error) {
 	if s.neighbours != nil {
 		return s.neighbours.place(ctx, s, request{customer, p})
 	}
 	o, replayed, err := s.Service.Place(ctx, customer, p)
-	for end := time.Now().Add(30 * time.Second); parttest.ClassOf(err) == rest.Overloaded && ctx.Err() == nil && time.Now().Before(end); {
+	for end := time.Now().Add(30 * time.Second); parttest.ClassOf(err) == rest.Overloaded && ctx.Err() == nil &&
+		time.Now().Before(end); {
 		<-time.After(10 * time.Millisecond)
 		o, replayed, err = s.Service.Place(ctx, customer, p)
 	}
@@ -166,7 +168,8 @@ func (n *neighbours) place(ctx context.Context, s *shop, r request) (*order.Orde
 		if got.String() != want {
 			t.Errorf("neighbour %d: %v %v, want %s", i, got, got.err, want)
 		}
-		if got.order != nil && (len(got.order.Items) != 1 || got.order.Items[0].ProductID != n.product || got.order.Items[0].Quantity != got.order.TotalCents/100) {
+		if got.order != nil && (len(got.order.Items) != 1 || got.order.Items[0].ProductID != n.product ||
+			got.order.Items[0].Quantity != got.order.TotalCents/100) {
 			t.Errorf("neighbour %d gets order %+v, want its own", i, got.order)
 		}
 	}
@@ -182,20 +185,28 @@ func TestBatchDecidesInOrderOfArrival(t *testing.T) {
 		wanted []lines
 		want   []string
 	}{
-		"a smaller order fits after a rejected one": {lines{"A": 5}, []lines{{"A": 2}, {"A": 2}, {"A": 2}, {"A": 1}}, []string{yes, yes, no, yes}},
-		"a large order before all others":           {lines{"A": 5}, []lines{{"A": 6}, {"A": 5}, {"A": 1}}, []string{no, yes, no}},
+		"a smaller order fits after a rejected one": {lines{"A": 5}, []lines{{"A": 2}, {"A": 2}, {"A": 2}, {"A": 1}},
+			[]string{yes, yes, no, yes}},
+		"a large order before all others": {lines{"A": 5}, []lines{{"A": 6}, {"A": 5}, {"A": 1}},
+			[]string{no, yes, no}},
 		"a rejected order takes nothing of its other products": {
-			lines{"A": 1, "B": 3}, []lines{{"A": 2, "B": 3}, {"B": 2}, {"A": 1, "B": 2}, {"A": 1, "B": 1}}, []string{no, yes, no, yes},
+			lines{"A": 1, "B": 3}, []lines{{"A": 2, "B": 3}, {"B": 2}, {"A": 1, "B": 2},
+				{"A": 1, "B": 1}}, []string{no, yes, no, yes},
 		},
 		"the first in a chain decides all": {
 			lines{"A": 1, "B": 1, "D": 1},
 			[]lines{{"A": 2}, {"A": 1, "B": 1}, {"B": 1}, {"D": 1}}, []string{no, yes, no, yes},
 		},
-		"an order with another currency takes nothing":    {lines{"A": 1, "D": 1}, []lines{{"A": 1, "D": 1}, {"A": 1}, {"D": 1}}, []string{mixed, yes, yes}},
-		"an order that waits is not overtaken":            {lines{"A": 2, "B": 2}, []lines{{"A": 3, "B": 2}, {"A": 2, "B": 1}, {"A": 1}, {"B": 2}, {"B": 1}}, []string{no, yes, no, no, yes}},
-		"the last unit goes to the first of many":         {lines{"A": 1}, slices.Repeat([]lines{{"A": 1}}, 30), append([]string{yes}, slices.Repeat([]string{no}, 29)...)},
-		"an unknown product alone does not stop a batch":  {lines{"A": 1}, []lines{{"U": 1}, {"U": 1}, {"A": 1}}, []string{unknown, unknown, yes}},
-		"reasons are found in their order, also together": {lines{"A": 0, "D": 1}, []lines{{"A": 1, "D": 1, "U": 1}, {"A": 1, "D": 1}, {"A": 1}}, []string{unknown, mixed, no}},
+		"an order with another currency takes nothing": {lines{"A": 1, "D": 1},
+			[]lines{{"A": 1, "D": 1}, {"A": 1}, {"D": 1}}, []string{mixed, yes, yes}},
+		"an order that waits is not overtaken": {lines{"A": 2, "B": 2},
+			[]lines{{"A": 3, "B": 2}, {"A": 2, "B": 1}, {"A": 1}, {"B": 2}, {"B": 1}}, []string{no, yes, no, no, yes}},
+		"the last unit goes to the first of many": {lines{"A": 1}, slices.Repeat([]lines{{"A": 1}}, 30),
+			append([]string{yes}, slices.Repeat([]string{no}, 29)...)},
+		"an unknown product alone does not stop a batch": {lines{"A": 1}, []lines{{"U": 1}, {"U": 1}, {"A": 1}},
+			[]string{unknown, unknown, yes}},
+		"reasons are found in their order, also together": {lines{"A": 0, "D": 1},
+			[]lines{{"A": 1, "D": 1, "U": 1}, {"A": 1, "D": 1}, {"A": 1}}, []string{unknown, mixed, no}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
@@ -237,8 +248,8 @@ func TestBatchDecidesInOrderOfArrival(t *testing.T) {
 	}
 }
 
-// checkPlaced checks that an order is that of a request, that the database has it with all its rows, and that its task was
-// published once.
+// checkPlaced checks that an order is that of a request, that the database has it with all its rows, and that its task
+// was published once.
 func (s *shop) checkPlaced(t testing.TB, r request, o *order.Order) {
 	t.Helper()
 	var lines []order.Line
@@ -253,17 +264,21 @@ func (s *shop) checkPlaced(t testing.TB, r request, o *order.Order) {
 		t.Errorf("read the order of %+v: %v", r, err)
 		return
 	}
-	if !slices.Equal(read.Items, o.Items) || read.TotalCents != o.TotalCents || read.ExpiresAt != o.ExpiresAt || read.CreatedAt != o.CreatedAt ||
+	if !slices.Equal(read.Items, o.Items) || read.TotalCents != o.TotalCents || read.ExpiresAt != o.ExpiresAt ||
+		read.CreatedAt != o.CreatedAt ||
 		read.DueAt != o.DueAt || read.Currency != o.Currency {
 		t.Errorf("Place returns %+v, the database has %+v", o, read)
 	}
-	if rows := testenv.Query[string](t, s.DB, `SELECT concat((SELECT count(*) FROM order_events WHERE order_id = $1), (SELECT count(*) FROM outbox WHERE task_id = $2))`,
+	if rows := testenv.Query[string](t, s.DB,
+		`SELECT concat((SELECT count(*) FROM order_events WHERE order_id = $1), (SELECT count(*) FROM outbox
+			WHERE task_id = $2))`,
 		o.ID, o.ID.String()); rows != "01" {
 		t.Errorf("order %s has events and outbox rows %s, want none and one", o.ID, rows)
 	}
 	s.awaitPublished(t)
 	if n, m := s.Published.Of(o.ID), s.Notified.Of(o.CustomerID, o.ID); n != 1 || m != 1 {
-		t.Errorf("order %s: its task was published %d times, and %d notifications were sent, want one of each", o.ID, n, m)
+		t.Errorf("order %s: its task was published %d times, and %d notifications were sent, want one of each", o.ID,
+			n, m)
 	}
 }
 
@@ -290,8 +305,8 @@ func TestBatchIsOneTransaction(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestSameKeyInOneBatch places orders of one customer with one idempotency key in a batch, in which other customers want the
-// same product. The stock is 5.
+// TestSameKeyInOneBatch places orders of one customer with one idempotency key in a batch, in which other customers
+// want the same product. The stock is 5.
 func TestSameKeyInOneBatch(t *testing.T) {
 	for name, test := range map[string]struct {
 		quantities []int64 // negative: of another customer, without a key
@@ -328,7 +343,8 @@ func TestSameKeyInOneBatch(t *testing.T) {
 						id = r.order.ID
 					}
 				case r.order.ID != id:
-					t.Errorf("placement %d is answered with order %s, want the order with its key, %s", i, r.order.ID, id)
+					t.Errorf("placement %d is answered with order %s, want the order with its key, %s", i, r.order.ID,
+						id)
 				}
 			}
 			s.CheckInvariants(t, 0)
@@ -341,7 +357,8 @@ func TestRejectionInBatchNamesStock(t *testing.T) {
 	s := newShop(t)
 	a, b := s.Product(t, 5), s.Product(t, 3)
 	results := s.placeInOneBatch(t,
-		wants(s.Customer(t), line(a, 3)), wants(s.Customer(t), line(b, 1), line(a, 3)), wants(s.Customer(t), line(a, 1), line(b, 2)),
+		wants(s.Customer(t), line(a, 3)), wants(s.Customer(t), line(b, 1), line(a, 3)), wants(s.Customer(t),
+			line(a, 1), line(b, 2)),
 		wants(s.Customer(t), line(a, 2), line(b, 2)))
 	if got, want := fmt.Sprint(results), "[placed out-of-stock placed out-of-stock]"; got != want {
 		t.Fatalf("answers are %s, want %s", got, want)
@@ -349,7 +366,8 @@ func TestRejectionInBatchNamesStock(t *testing.T) {
 	name := func(product uuid.UUID) string { return "product " + product.String()[:4] }
 	for i, want := range map[int][]rest.FieldError{
 		1: {{Pointer: "/items/1/quantity", Detail: name(a) + ": 3 wanted, 2 available"}},
-		3: {{Pointer: "/items/0/quantity", Detail: name(a) + ": 2 wanted, 1 available"}, {Pointer: "/items/1/quantity", Detail: name(b) + ": 2 wanted, 1 available"}},
+		3: {{Pointer: "/items/0/quantity", Detail: name(a) + ": 2 wanted, 1 available"},
+			{Pointer: "/items/1/quantity", Detail: name(b) + ": 2 wanted, 1 available"}},
 	} {
 		if got := results[i].err.(*rest.Error).Fields; !slices.Equal(got, want) {
 			t.Errorf("placement %d: field errors are %v, want %v", i, got, want)

@@ -60,11 +60,14 @@ func (s *shop) overdueOrders(t testing.TB, n int) []uuid.UUID {
 			INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name)
 			SELECT placed.id, product.id, 1, 100, 'a product'
 			FROM (SELECT id, row_number() OVER () % 20 AS n FROM placed) placed
-			JOIN (SELECT id, row_number() OVER () - 1 AS n FROM products WHERE available = supply AND supply = $2) product USING (n)
+			JOIN (SELECT id, row_number() OVER () - 1 AS n FROM products WHERE available = supply
+				AND supply = $2) product USING (n)
 			RETURNING product_id
 		)
-		UPDATE products SET available = available - sold.n FROM (SELECT product_id, count(*) AS n FROM items GROUP BY product_id) sold
+		UPDATE products SET available = available - sold.n FROM (SELECT product_id, count(*) AS n FROM items
+			GROUP BY product_id) sold
 		WHERE id = product_id`, s.InsertCustomer(t), n)
 	s.Exec(t, `VACUUM ANALYZE`)
-	return testenv.QueryAll[uuid.UUID](t, s.DB, `SELECT id FROM orders WHERE status = 'pending' ORDER BY expires_at, id`)
+	return testenv.QueryAll[uuid.UUID](t, s.DB,
+		`SELECT id FROM orders WHERE status = 'pending' ORDER BY expires_at, id`)
 }

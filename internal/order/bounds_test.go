@@ -62,7 +62,8 @@ func TestMaxOpenOrders(t *testing.T) {
 
 func testMaxOpenOrders(t *testing.T, s *shop) {
 	customer, a, b := s.Customer(t), s.Product(t, 100), s.Product(t, 100)
-	first, second, third := s.place(t, customer, line(a, 1)), s.place(t, customer, line(a, 20), line(b, 1)), s.place(t, customer, line(b, 1))
+	first, second, third := s.place(t, customer, line(a, 1)), s.place(t, customer, line(a, 20), line(b, 1)), s.place(t,
+		customer, line(b, 1))
 	checkTooManyOpen(t, s.try(t, customer, line(b, 1)), nil, third, second, first)
 	if n := s.Available(t, b); n != 98 {
 		t.Errorf("%d available after the rejection, want 98", n)
@@ -101,13 +102,16 @@ func TestMaxOpenUnits(t *testing.T) {
 	onlyB := s.place(t, customer, line(b, 1))
 	second := s.place(t, customer, line(a, 2))
 	checkTooManyOpen(t, s.try(t, customer, line(b, 1), line(a, 1)), []string{"/items/1/quantity"}, second, first)
-	checkTooManyOpen(t, s.try(t, customer, line(b, 4), line(a, 1)), []string{"/items/0/quantity", "/items/1/quantity"}, second, onlyB, first)
+	checkTooManyOpen(t, s.try(t, customer, line(b, 4), line(a, 1)), []string{"/items/0/quantity", "/items/1/quantity"},
+		second, onlyB, first)
 	s.place(t, customer, line(b, 3))
 	s.place(t, s.Customer(t), line(a, 5))
 
 	_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(a, 4)}})
 	name := "product " + a.String()[:4]
-	if want := name + ": 4 wanted, 5 in your open orders, at most 5 of both together"; parttest.ClassOf(err) != order.TooManyOpen || err.(*rest.Error).Fields[0].Detail != want {
+	if want := name +
+		": 4 wanted, 5 in your open orders, at most 5 of both together"; parttest.ClassOf(err) != order.TooManyOpen ||
+		err.(*rest.Error).Fields[0].Detail != want {
 		t.Errorf("the error is %v, with fields %v; want the detail %q", err, rest.AsError(err).Fields, want)
 	}
 
@@ -130,20 +134,22 @@ func (s *shop) open(t *testing.T, customer, product uuid.UUID) (open []*order.Or
 		t.Fatal(err)
 	}
 	for _, o := range all {
-		if o.Status == order.Pending && slices.ContainsFunc(o.Items, func(i order.Item) bool { return i.ProductID == product }) {
+		if o.Status == order.Pending && slices.ContainsFunc(o.Items,
+			func(i order.Item) bool { return i.ProductID == product }) {
 			open = append(open, &o)
 		}
 	}
 	return open
 }
 
-// TestRejectionNamesOrdersOfSameBatch checks that a rejection names the orders of its own batch first, because they are the
-// newest.
+// TestRejectionNamesOrdersOfSameBatch checks that a rejection names the orders of its own batch first, because they
+// are the newest.
 func TestRejectionNamesOrdersOfSameBatch(t *testing.T) {
 	s := newShop(t, bounds{orders: 3}.set)
 	customer, product := s.Customer(t), s.Product(t, 50)
 	first := s.place(t, customer, line(product, 1))
-	results := s.placeInOneBatch(t, wants(customer, line(product, 1)), wants(customer, line(product, 2)), wants(customer, line(product, 3)))
+	results := s.placeInOneBatch(t, wants(customer, line(product, 1)), wants(customer, line(product, 2)),
+		wants(customer, line(product, 3)))
 	if got, want := fmt.Sprint(results), "[placed placed too-many-open-orders]"; got != want {
 		t.Fatalf("answers are %s, want %s", got, want)
 	}
@@ -252,7 +258,8 @@ func testOutOfStockNamesOpenOrders(t *testing.T, s *shop) {
 			return
 		}
 		rejection := rest.AsError(err)
-		if rejection.Class != order.OutOfStock || len(rejection.Extensions) > 0 || strings.Contains(err.Error(), "cancel") {
+		if rejection.Class != order.OutOfStock || len(rejection.Extensions) > 0 ||
+			strings.Contains(err.Error(), "cancel") {
 			t.Errorf("Place returns %v with %v, want out-of-stock that names no orders", err, rejection.Extensions)
 		}
 	}
@@ -307,8 +314,8 @@ func TestOutOfStockNamesOrdersOfSameBatch(t *testing.T) {
 	}
 }
 
-// TestReasonsHaveAnOrder checks which reason is reported if a placement is rejected for several reasons. It is the first of:
-// unknown product, mixed currencies, out of stock, too many orders, too many units.
+// TestReasonsHaveAnOrder checks which reason is reported if a placement is rejected for several reasons. It is the
+// first of: unknown product, mixed currencies, out of stock, too many orders, too many units.
 func TestReasonsHaveAnOrder(t *testing.T) {
 	aloneAndInBatchWith(t, bounds{2, 5}.set, func(t *testing.T, s *shop) {
 		customer := s.Customer(t)
@@ -332,8 +339,9 @@ func TestReasonsHaveAnOrder(t *testing.T) {
 	})
 }
 
-// TestParallelPlacementsKeepBounds has one customer place 50 orders at the same time, at one or two services with the same
-// database. In some of the tests each order wants a different product, so that no lock of a product protects the bound.
+// TestParallelPlacementsKeepBounds has one customer place 50 orders at the same time, at one or two services with the
+// same database. In some of the tests each order wants a different product, so that no lock of a product protects the
+// bound.
 func TestParallelPlacementsKeepBounds(t *testing.T) {
 	for name, test := range map[string]struct {
 		bounds   bounds
@@ -379,8 +387,10 @@ func TestParallelPlacementsKeepBounds(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if n := testenv.Query[int64](t, s.DB, `SELECT count(*) FROM orders WHERE customer_id = $1`, customer); n != test.want || placed.Load() != n || rejected.Load() != 50-n {
-				t.Errorf("%d placed, %d rejected, %d orders in the database; want %d placed, and all others rejected", placed.Load(), rejected.Load(), n, test.want)
+			if n := testenv.Query[int64](t, s.DB, `SELECT count(*) FROM orders WHERE customer_id = $1`,
+				customer); n != test.want || placed.Load() != n || rejected.Load() != 50-n {
+				t.Errorf("%d placed, %d rejected, %d orders in the database; want %d placed, and all others rejected",
+					placed.Load(), rejected.Load(), n, test.want)
 			}
 			s.CheckInvariants(t, 0)
 		})
@@ -409,9 +419,12 @@ func TestOpenOrdersProblem(t *testing.T) {
 			open := decode[struct {
 				Open []uuid.UUID `json:"open_orders"`
 			}](t, a).Open
-			if a.status != http.StatusConflict || p.Type != "/problems/"+test.class.Code || p.Title != test.class.Title ||
-				!slices.Equal(open, []uuid.UUID{first.ID}) || len(p.Errors) != 1 || p.Errors[0].Pointer != "/items/0/quantity" {
-				t.Errorf("%d units are answered with %d %s, want 409, the open order %s and a field error at /items/0/quantity",
+			if a.status != http.StatusConflict || p.Type != "/problems/"+test.class.Code ||
+				p.Title != test.class.Title ||
+				!slices.Equal(open, []uuid.UUID{first.ID}) || len(p.Errors) != 1 ||
+				p.Errors[0].Pointer != "/items/0/quantity" {
+				t.Errorf("%d units are answered with %d %s, want 409, the open order %s and a field error at "+
+					"/items/0/quantity",
 					test.quantity, a.status, a.body, first.ID)
 			}
 		})

@@ -19,7 +19,8 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 	s := newShop(t)
 	customer, a, b := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
 	due, alsoDue := s.place(t, customer, line(b, 1), line(a, 2)).ID, s.place(t, customer, line(a, 3)).ID
-	paid, locked, early := s.place(t, customer, line(b, 1)).ID, s.place(t, customer, line(b, 1)).ID, s.place(t, customer, line(b, 1)).ID
+	paid, locked, early := s.place(t, customer, line(b, 1)).ID, s.place(t, customer, line(b, 1)).ID, s.place(t,
+		customer, line(b, 1)).ID
 	if _, err := s.Pay(t.Context(), customer, paid); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,8 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []delay.Outcome{0: delay.Done(), 1: delay.Done(), 2: delay.Done(), 3: delay.RetryIn(100 * time.Millisecond),
+	for i, want := range []delay.Outcome{0: delay.Done(), 1: delay.Done(), 2: delay.Done(),
+		3: delay.RetryIn(100 * time.Millisecond),
 		5: delay.Done(), 6: delay.Done(), 7: delay.Done()} {
 		if i != 4 && outcomes[i] != want {
 			t.Errorf("task %d, %s: %+v, want %+v", i, tasks[i].ID, outcomes[i], want)
@@ -52,7 +54,8 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 
 	again := s.Deliver(t, due, alsoDue)
 	if !slices.Equal(again, []delay.Outcome{delay.Done(), delay.Done()}) || s.Available(t, a) != 10 {
-		t.Errorf("the second call returned %+v, and then %d are available; want two times done, and 10", again, s.Available(t, a))
+		t.Errorf("the second call returned %+v, and then %d are available; want two times done, and 10", again,
+			s.Available(t, a))
 	}
 	s.CheckInvariants(t, time.Hour) // the locked order is half an hour late
 }
@@ -222,7 +225,8 @@ func TestPending(t *testing.T) {
 	if ids, _ := walk(0, 2); !slices.Equal(ids, want[:1]) {
 		t.Errorf("due until now: %v, want %v", ids, want[:1])
 	}
-	for overdueBy, want := range map[time.Duration][]string{time.Microsecond: want[:1], 25 * time.Minute: want[:1], time.Hour: nil} {
+	for overdueBy, want := range map[time.Duration][]string{time.Microsecond: want[:1], 25 * time.Minute: want[:1],
+		time.Hour: nil} {
 		if ids, _ := walk(-overdueBy, 2); !slices.Equal(ids, want) {
 			t.Errorf("overdue by at least %v: %v, want %v", overdueBy, ids, want)
 		}

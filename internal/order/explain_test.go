@@ -30,19 +30,26 @@ func TestQueryPlans(t *testing.T) {
 // testQueryPlans checks that the statements that run all the time, and those of operators, use an index.
 func (s *shop) testQueryPlans(t *testing.T) {
 	customer := testenv.Query[string](t, s.DB, `SELECT id::text FROM customers`)
-	due := testenv.Query[string](t, s.DB, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
+	due := testenv.Query[string](t, s.DB,
+		`SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 
 	for name, test := range map[string]struct {
 		statement, params string
 		index             string
 	}{
-		"list, first page":     {order.ListSQL, fmt.Sprintf("'%s', NULL, '%s', 20", customer, uuid.Nil), "orders_customer"},
-		"list, next page":      {order.ListSQL, fmt.Sprintf("'%s', now() - interval '1 hour', '%s', 20", customer, uuid.Nil), "orders_customer"},
-		"cancel due orders":    {order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", due), "orders_pkey"},
-		"overdue, next page":   {order.PendingSQL, fmt.Sprintf("now(), '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
-		"overdue, first page":  {order.PendingSQL, fmt.Sprintf("'0001-01-01', '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
-		"due within a minute":  {order.PendingSQL, fmt.Sprintf("now(), '%s', 60000000, 500", uuid.Nil), "orders_pending_deadline"},
-		"pending, first page":  {order.PendingSQL, fmt.Sprintf("'0001-01-01', '%s', %d, 500", uuid.Nil, aYear.Microseconds()), "orders_pending_deadline"},
+		"list, first page": {order.ListSQL, fmt.Sprintf("'%s', NULL, '%s', 20", customer, uuid.Nil),
+			"orders_customer"},
+		"list, next page": {order.ListSQL, fmt.Sprintf("'%s', now() - interval '1 hour', '%s', 20", customer,
+			uuid.Nil), "orders_customer"},
+		"cancel due orders": {order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", due), "orders_pkey"},
+		"overdue, next page": {order.PendingSQL, fmt.Sprintf("now(), '%s', -1, 500", uuid.Nil),
+			"orders_pending_deadline"},
+		"overdue, first page": {order.PendingSQL, fmt.Sprintf("'0001-01-01', '%s', -1, 500", uuid.Nil),
+			"orders_pending_deadline"},
+		"due within a minute": {order.PendingSQL, fmt.Sprintf("now(), '%s', 60000000, 500", uuid.Nil),
+			"orders_pending_deadline"},
+		"pending, first page": {order.PendingSQL, fmt.Sprintf("'0001-01-01', '%s', %d, 500", uuid.Nil,
+			aYear.Microseconds()), "orders_pending_deadline"},
 		"pending, counted":     {order.BacklogSQL, "", "orders_pending_deadline"},
 		"lateness percentiles": {order.LatenessSQL, "", "orders_timed_out"},
 		"where is an order":    {order.WhereSQL, fmt.Sprintf("'%s', 'order.cancel'", uuid.Nil), "orders_pkey"},
@@ -63,7 +70,8 @@ func (s *shop) testQueryPlans(t *testing.T) {
 
 // testPlansWithBookedOrders checks that the statements on what is pending or not booked read no booked order.
 func (s *shop) testPlansWithBookedOrders(t *testing.T) {
-	s.Exec(t, `UPDATE orders SET booked = true WHERE id IN (SELECT id FROM orders WHERE status <> 'pending' OFFSET 100)`)
+	s.Exec(t,
+		`UPDATE orders SET booked = true WHERE id IN (SELECT id FROM orders WHERE status <> 'pending' OFFSET 100)`)
 	s.Exec(t, `VACUUM ANALYZE`)
 	for name, statement := range map[string]string{
 		"book":       strings.ReplaceAll(order.BookSQL, "$1", "'"+uuid.Nil.String()+"'"),
@@ -83,7 +91,8 @@ func (s *shop) testPlansWithBookedOrders(t *testing.T) {
 // testPlansWithoutPendingOrders checks that a batch is read by its ids, although the statistics say that no order is
 // pending. A backlog can grow before the next statistics.
 func (s *shop) testPlansWithoutPendingOrders(t *testing.T) {
-	ids := testenv.Query[string](t, s.DB, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
+	ids := testenv.Query[string](t, s.DB,
+		`SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE status = 'pending'`)
 	s.Exec(t, `VACUUM ANALYZE orders`)
 	ordertest.CheckBatchPlan(t, testenv.Explain(t, s.DB, order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", ids)))
@@ -91,7 +100,8 @@ func (s *shop) testPlansWithoutPendingOrders(t *testing.T) {
 
 // testPlacementPlans checks the statements of a batch of placements with a thousand open orders.
 func (s *shop) testPlacementPlans(t *testing.T) {
-	s.Exec(t, `INSERT INTO products SELECT gen_random_uuid(), 'product', 100, 'EUR', 0, 0 FROM generate_series(1, 5000)`)
+	s.Exec(t,
+		`INSERT INTO products SELECT gen_random_uuid(), 'product', 100, 'EUR', 0, 0 FROM generate_series(1, 5000)`)
 	s.Exec(t, `INSERT INTO customers SELECT gen_random_uuid() FROM generate_series(1, 20000)`)
 	s.Exec(t, `UPDATE orders SET customer_id = c.id FROM (SELECT id, row_number() OVER () AS n FROM customers) c
 		JOIN (SELECT id, row_number() OVER () % 20000 + 1 AS n FROM orders) o ON o.n = c.n WHERE orders.id = o.id`)

@@ -41,7 +41,8 @@ func (s *Store) CheckBooking(ctx context.Context) error { return s.checkBooking(
 // MaxPlacementWait is the time that the first placement in the queue may wait before the service rejects further ones.
 const MaxPlacementWait = maxPlacementWait
 
-// Lanes are the lanes of a service's placements. A test holds them, so that it decides which placements make up a batch.
+// Lanes are the lanes of a service's placements. A test holds them, so that it decides which placements make up a
+// batch.
 type Lanes struct {
 	placements *batch.Queue[*placing, uuid.UUID]
 	holder     sync.Mutex // locked while the lanes are held
@@ -53,8 +54,8 @@ type hold struct {
 	entered, released chan struct{} // closed when a lane has the item, and when the lane may go on
 }
 
-// NewLanes gives a service a new queue of placements, whose first one may wait for maxWait. Call it before the service is
-// used.
+// NewLanes gives a service a new queue of placements, whose first one may wait for maxWait. Call it before the service
+// is used.
 func NewLanes(s *Service, maxWait time.Duration) *Lanes {
 	cfg, table := s.placementQueue()
 	cfg.MaxWait = maxWait
@@ -93,7 +94,8 @@ func holdOf(item *placing) *hold {
 	return h
 }
 
-// Hold makes all lanes busy until release. It waits for the batches that are under way, and for those who hold the lanes.
+// Hold makes all lanes busy until release. It waits for the batches that are under way, and for those who hold the
+// lanes.
 func (l *Lanes) Hold() (release func()) {
 	l.holder.Lock()
 	released := make(chan struct{})

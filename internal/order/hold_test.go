@@ -39,19 +39,22 @@ func TestOperationsInEachState(t *testing.T) {
 			"pay": passed, "extend": passed, "move earlier": passed, "move later": passed,
 			"cancel": "ok pending: cancel_requested customer owes test.hold",
 		},
-		"being cancelled, since after the deadline":   cancellingPassed,
-		"being cancelled since then, released":        but(cancellingPassed, "cancel", cancelled, "time out", cancelledByWorker),
-		"being cancelled since then, hold ended":      but(cancellingPassed, "time out", cancelledByWorker),
-		"cancelled after the deadline":                endedByCustomer,
-		"hold ended":                                  due,
-		"released past the deadline":                  due,
-		"overdue":                                     due,
-		"being cancelled":                             cancelling,
-		"being cancelled near the deadline":           cancelling,
-		"being cancelled past the deadline":           cancellingPassed,
-		"being cancelled, hold ended":                 but(cancellingPassed, "time out", cancelledByWorker),
-		"being cancelled, released":                   but(cancelling, "cancel", cancelled, "time out", cancelledByWorker),
-		"being cancelled, released past the deadline": but(cancellingPassed, "cancel", cancelled, "time out", cancelledByWorker),
+		"being cancelled, since after the deadline": cancellingPassed,
+		"being cancelled since then, released": but(cancellingPassed, "cancel", cancelled, "time out",
+			cancelledByWorker),
+		"being cancelled since then, hold ended": but(cancellingPassed, "time out", cancelledByWorker),
+		"cancelled after the deadline":           endedByCustomer,
+		"hold ended":                             due,
+		"released past the deadline":             due,
+		"overdue":                                due,
+		"being cancelled":                        cancelling,
+		"being cancelled near the deadline":      cancelling,
+		"being cancelled past the deadline":      cancellingPassed,
+		"being cancelled, hold ended":            but(cancellingPassed, "time out", cancelledByWorker),
+		"being cancelled, released": but(cancelling, "cancel", cancelled, "time out",
+			cancelledByWorker),
+		"being cancelled, released past the deadline": but(cancellingPassed, "cancel", cancelled, "time out",
+			cancelledByWorker),
 
 		"paid":                                  endedPaid,
 		"paid near the deadline":                endedPaid,
@@ -153,14 +156,23 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	for name, test := range map[string]struct{ setup, change, status string }{
-		"extended":                {"pass 31m", `UPDATE orders SET expires_at = now() + interval '1 h' WHERE id = $1`, "pending"},
-		"held":                    {"pass 31m", `UPDATE orders SET hold_until = now() + interval '1 h' WHERE id = $1`, "pending"},
-		"held, the hold is over":  {"pass 31m", `UPDATE orders SET hold_until = now() - interval '1 s' WHERE id = $1`, "cancelled timeout"},
-		"released":                {"hold, pass 36m", `UPDATE orders SET hold_until = NULL WHERE id = $1`, "cancelled timeout"},
-		"its customer cancels it": {"pass 31m", `UPDATE orders SET cancel_requested_at = created_at WHERE id = $1`, "cancelled customer"},
-		"moved earlier":           {"hold, pass 36m", `UPDATE orders SET expires_at = created_at + interval '1 s', hold_until = created_at + interval '2 s' WHERE id = $1`, "cancelled timeout"},
-		"moved back":              {"pass 31m", `UPDATE orders SET expires_at = created_at + interval '1 s' WHERE id = $1`, "cancelled timeout"},
-		"paid":                    {"pass 31m", `UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE id = $1`, "paid"},
+		"extended": {"pass 31m", `UPDATE orders SET expires_at = now() + interval '1 h' WHERE id = $1`,
+			"pending"},
+		"held": {"pass 31m", `UPDATE orders SET hold_until = now() + interval '1 h' WHERE id = $1`,
+			"pending"},
+		"held, the hold is over": {"pass 31m", `UPDATE orders SET hold_until = now() - interval '1 s' WHERE id = $1`,
+			"cancelled timeout"},
+		"released": {"hold, pass 36m", `UPDATE orders SET hold_until = NULL WHERE id = $1`,
+			"cancelled timeout"},
+		"its customer cancels it": {"pass 31m", `UPDATE orders SET cancel_requested_at = created_at WHERE id = $1`,
+			"cancelled customer"},
+		"moved earlier": {"hold, pass 36m",
+			`UPDATE orders SET expires_at = created_at + interval '1 s', hold_until = created_at + interval '2 s'
+				WHERE id = $1`, "cancelled timeout"},
+		"moved back": {"pass 31m",
+			`UPDATE orders SET expires_at = created_at + interval '1 s' WHERE id = $1`, "cancelled timeout"},
+		"paid": {"pass 31m",
+			`UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE id = $1`, "paid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			customer, product := s.Customer(t), s.Product(t, 1)
@@ -169,7 +181,8 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 			// The statement has its snapshot when it waits for the advisory lock, which the test adds to it.
 			const lock = `pg_advisory_xact_lock(1)`
 			const condition = `WHERE id = ANY ($1::uuid[]) AND CASE status`
-			statement := strings.Replace(order.CancelDueSQL, condition, `WHERE (SELECT `+lock+`) IS NOT NULL AND `+strings.TrimPrefix(condition, "WHERE "), 1)
+			statement := strings.Replace(order.CancelDueSQL, condition,
+				`WHERE (SELECT `+lock+`) IS NOT NULL AND `+strings.TrimPrefix(condition, "WHERE "), 1)
 			if statement == order.CancelDueSQL {
 				t.Fatalf("cancel_due.sql has no line %q", condition)
 			}
@@ -192,8 +205,8 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 	}
 }
 
-// TestHeldOrderIsNotCancelledBeforeItsHoldEnds delivers the task of a held order at the deadline, and then at the end of
-// the hold.
+// TestHeldOrderIsNotCancelledBeforeItsHoldEnds delivers the task of a held order at the deadline, and then at the end
+// of the hold.
 func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 	t.Parallel()
 	for name, cancelled := range map[string]bool{"timeout": false, "customer": true} {
@@ -204,7 +217,8 @@ func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 			s.Hold(t, id)
 			if cancelled {
 				o, err := s.Cancel(t.Context(), customer, id)
-				if err != nil || o.Status != order.Pending || o.CancelRequestedAt == nil || !o.DueAt.Equal(*o.HoldUntil) {
+				if err != nil || o.Status != order.Pending || o.CancelRequestedAt == nil ||
+					!o.DueAt.Equal(*o.HoldUntil) {
 					t.Fatalf("Cancel returns %+v, %v; want a pending order, due at the end of its hold", o, err)
 				}
 			}
@@ -220,7 +234,8 @@ func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 				t.Errorf("at the end of the hold %d orders time out, %v; want 1", n, err)
 			}
 			o, err := s.Get(t.Context(), customer, id)
-			if err != nil || string(o.CancelReason) != name || o.CancelledAt.Before(*o.HoldUntil) || !o.DueAt.Equal(*o.HoldUntil) {
+			if err != nil || string(o.CancelReason) != name || o.CancelledAt.Before(*o.HoldUntil) ||
+				!o.DueAt.Equal(*o.HoldUntil) {
 				t.Errorf("the order is %+v, %v; want it cancelled (%s) at the end of its hold", o, err, name)
 			}
 			s.CheckInvariants(t, 0)
@@ -239,14 +254,16 @@ func TestCancelOfHeldOrderOwesItsTask(t *testing.T) {
 	o := s.place(t, customer, line(product, 1))
 	s.Hold(t, o.ID)
 	// This outbox row is due later. The request to cancel makes it due at once.
-	s.Exec(t, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, $2, now() + interval '1 hour')`, holdKind, o.ID.String())
+	s.Exec(t, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, $2, now() + interval '1 hour')`, holdKind,
+		o.ID.String())
 	first, err := s.Cancel(t.Context(), customer, o.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	again, err := s.Cancel(t.Context(), customer, o.ID)
 	if err != nil || !again.CancelRequestedAt.Equal(*first.CancelRequestedAt) {
-		t.Errorf("the second Cancel returns %+v, %v; want the time of the first request, %v", again, err, first.CancelRequestedAt)
+		t.Errorf("the second Cancel returns %+v, %v; want the time of the first request, %v", again, err,
+			first.CancelRequestedAt)
 	}
 	if left := s.OutboxLeft(t, holdKind, o.ID); left > 0 {
 		t.Errorf("the task is due in %v, want now", left)
@@ -273,8 +290,10 @@ func TestExtensionLongerThanTheHold(t *testing.T) {
 		t.Fatalf("the order is %+v, %v; want an extension of %v", before, err, extension)
 	}
 	after, err := s.Extend(t.Context(), customer, id)
-	if err != nil || !after.ExpiresAt.Equal(before.ExpiresAt.Add(extension)) || !after.HoldUntil.Equal(before.HoldUntil.Add(extension)) ||
-		!after.DueAt.Equal(*after.HoldUntil) || *after.ExtensionsLeft != ordertest.MaxExtensions-1 || after.ExtensionSeconds != extension.Seconds() {
+	if err != nil || !after.ExpiresAt.Equal(before.ExpiresAt.Add(extension)) ||
+		!after.HoldUntil.Equal(before.HoldUntil.Add(extension)) ||
+		!after.DueAt.Equal(*after.HoldUntil) || *after.ExtensionsLeft != ordertest.MaxExtensions-1 ||
+		after.ExtensionSeconds != extension.Seconds() {
 		t.Fatalf("Extend returns %+v, %v; want the deadline and the hold %v later", after, err, extension)
 	}
 	s.Pass(t, id, timeout+holdTime) // the tasks of the old times come early
@@ -299,8 +318,10 @@ func TestNoExtension(t *testing.T) {
 	s := newShop(t, func(c *order.Config) { c.OrderExtension = 0 })
 	customer, product := s.Customer(t), s.Product(t, 2)
 	o := s.place(t, customer, line(product, 1))
-	if _, err := s.Extend(t.Context(), customer, o.ID); parttest.ClassOf(err) != order.NotExtendable || o.ExtensionSeconds != 0 {
-		t.Errorf("Extend of an order with extension_seconds %v returns %v, want code %s", o.ExtensionSeconds, err, order.NotExtendable.Code)
+	if _, err := s.Extend(t.Context(), customer, o.ID); parttest.ClassOf(err) != order.NotExtendable ||
+		o.ExtensionSeconds != 0 {
+		t.Errorf("Extend of an order with extension_seconds %v returns %v, want code %s", o.ExtensionSeconds, err,
+			order.NotExtendable.Code)
 	}
 	if _, err := s.Pay(t.Context(), customer, o.ID); err != nil {
 		t.Fatal(err)

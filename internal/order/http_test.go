@@ -44,7 +44,8 @@ func newHTTPShop(t *testing.T, changes ...func(*order.Config)) *httpShop {
 	t.Helper()
 	contract, err := contract()
 	testenv.Must(t, err)
-	s := &httpShop{shop: newShop(t, append(changes, payAtOnce)...), contract: contract, tokens: parttest.NewTokens(t), log: &bytes.Buffer{}}
+	s := &httpShop{shop: newShop(t, append(changes, payAtOnce)...), contract: contract, tokens: parttest.NewTokens(t),
+		log: &bytes.Buffer{}}
 	r := parttest.NewRouter(slog.New(slog.NewJSONHandler(s.log, nil)))
 	s.Routes(r, s.tokens)
 	s.OpsRoutes(r.Group("/ops/api"))
@@ -106,16 +107,19 @@ func TestCustomerJourney(t *testing.T) {
 	}
 	auth := "Authorization: Bearer " + decode[struct{ Token string }](t, signUp).Token
 
-	if got := decode[struct{ Items []order.Product }](t, s.send(t, "GET", "/api/products", "")).Items; len(got) != 1 || got[0].Available != 5 {
+	if got := decode[struct{ Items []order.Product }](t, s.send(t, "GET", "/api/products", "")).Items; len(got) != 1 ||
+		got[0].Available != 5 {
 		t.Errorf("products are %+v, want one with 5 available", got)
 	}
 	placed := s.send(t, "POST", "/api/orders", orderBody(product, 2), auth, "Idempotency-Key: one")
 	o := decode[order.Order](t, placed)
 	path := "/api/orders/" + o.ID.String()
 	if placed.status != http.StatusCreated || placed.header.Get("Location") != path {
-		t.Fatalf("the order is answered with %d %v %s, want 201 and its Location", placed.status, placed.header, placed.body)
+		t.Fatalf("the order is answered with %d %v %s, want 201 and its Location", placed.status, placed.header,
+			placed.body)
 	}
-	if again := s.send(t, "POST", "/api/orders", orderBody(product, 2), auth, "Idempotency-Key: one"); again.status != http.StatusOK ||
+	if again := s.send(t, "POST", "/api/orders", orderBody(product, 2), auth,
+		"Idempotency-Key: one"); again.status != http.StatusOK ||
 		again.header.Get("Location") != path || decode[order.Order](t, again).ID != o.ID {
 		t.Errorf("the repeated order is answered with %d %s, want 200 and order %s", again.status, again.body, o.ID)
 	}
@@ -123,18 +127,22 @@ func TestCustomerJourney(t *testing.T) {
 		t.Errorf("GET %s is answered with %d %s, want 200 and the order", path, got.status, got.body)
 	}
 	for range 2 {
-		if paid := s.send(t, "POST", path+"/pay", "", auth); paid.status != http.StatusOK || decode[order.Order](t, paid).Status != order.Paid {
+		if paid := s.send(t, "POST", path+"/pay", "", auth); paid.status != http.StatusOK ||
+			decode[order.Order](t, paid).Status != order.Paid {
 			t.Errorf("the payment is answered with %d %s, want 200 and a paid order", paid.status, paid.body)
 		}
 	}
 	if rejected := s.send(t, "POST", path+"/cancel", "{}", auth); rejected.status != http.StatusConflict ||
 		rejected.problem(t).Type != "/problems/order-paid" {
-		t.Errorf("cancelling the paid order is answered with %d %s, want 409 and order-paid", rejected.status, rejected.body)
+		t.Errorf("cancelling the paid order is answered with %d %s, want 409 and order-paid", rejected.status,
+			rejected.body)
 	}
-	if got := decode[struct{ Items []order.Event }](t, s.send(t, "GET", path+"/events", "", auth)).Items; len(got) != 2 {
+	if got := decode[struct{ Items []order.Event }](t,
+		s.send(t, "GET", path+"/events", "", auth)).Items; len(got) != 2 {
 		t.Errorf("events are %+v, want 2", got)
 	}
-	if other := s.send(t, "GET", path, "", "Authorization: Bearer "+s.token(t, s.Customer(t))); other.status != http.StatusNotFound {
+	if other := s.send(t, "GET", path, "", "Authorization: Bearer "+s.token(t,
+		s.Customer(t))); other.status != http.StatusNotFound {
 		t.Errorf("another customer is answered with %d %s, want 404", other.status, other.body)
 	}
 
@@ -142,11 +150,13 @@ func TestCustomerJourney(t *testing.T) {
 	s.Expire(t, late.ID)
 	s.Deliver(t, late.ID)
 	rejected := s.send(t, "POST", "/api/orders/"+late.ID.String()+"/pay", "", auth)
-	if problem := rejected.problem(t); problem.Status != http.StatusConflict || problem.Type != "/problems/deadline-passed" ||
+	if problem := rejected.problem(t); problem.Status != http.StatusConflict ||
+		problem.Type != "/problems/deadline-passed" ||
 		!strings.Contains(problem.Detail, "deadline") {
 		t.Errorf("the late payment is answered with %+v, want 409, deadline-passed and a detail that names the deadline", problem)
 	}
-	if got := decode[struct{ Items []order.Product }](t, s.send(t, "GET", "/api/products", "")).Items; got[0].Available != 3 {
+	if got := decode[struct{ Items []order.Product }](t,
+		s.send(t, "GET", "/api/products", "")).Items; got[0].Available != 3 {
 		t.Errorf("%d available, want 3", got[0].Available)
 	}
 	if log := s.log.String(); !strings.Contains(log, `"order_id":"`+o.ID.String()) ||
@@ -166,7 +176,8 @@ func TestIntegersByValue(t *testing.T) {
 		body := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":%s}]}`, product, quantity)
 		again := s.send(t, "POST", "/api/orders", body, auth, "Idempotency-Key: one")
 		if again.status != http.StatusOK || decode[order.Order](t, again).ID != decode[order.Order](t, placed).ID {
-			t.Errorf("the quantity %s is answered with %d %s, want the order %s", quantity, again.status, again.body, placed.body)
+			t.Errorf("the quantity %s is answered with %d %s, want the order %s", quantity, again.status, again.body,
+				placed.body)
 		}
 	}
 }
@@ -186,7 +197,8 @@ func TestHeldOrderJourney(t *testing.T) {
 		left := ordertest.MaxExtensions - 1 - n
 		extended := s.send(t, "POST", path+"/extend", "", auth)
 		if o := decode[order.Order](t, extended); extended.status != http.StatusOK ||
-			!o.ExpiresAt.Equal(placed.ExpiresAt.Add(time.Duration(n+1)*extension)) || o.ExtensionsLeft == nil || *o.ExtensionsLeft != left ||
+			!o.ExpiresAt.Equal(placed.ExpiresAt.Add(time.Duration(n+1)*extension)) || o.ExtensionsLeft == nil ||
+			*o.ExtensionsLeft != left ||
 			strings.Contains(string(extended.body), "extension_seconds") != (left > 0) {
 			t.Errorf("extension %d is answered with %d %s, want 200 and an order that can be extended %d times more",
 				n+1, extended.status, extended.body, left)
@@ -209,13 +221,17 @@ func TestHeldOrderJourney(t *testing.T) {
 		if test.code != "" {
 			continue
 		}
-		if o := decode[order.Order](t, a); o.Status != order.Pending || o.CancelRequestedAt == nil || o.HoldUntil == nil {
-			t.Errorf("%s is answered with %s, want a pending order with cancel_requested_at and hold_until", test.operation, a.body)
+		if o := decode[order.Order](t, a); o.Status != order.Pending || o.CancelRequestedAt == nil ||
+			o.HoldUntil == nil {
+			t.Errorf("%s is answered with %s, want a pending order with cancel_requested_at and hold_until",
+				test.operation, a.body)
 		}
 	}
 	s.Release(t, placed.ID)
-	if a := s.send(t, "POST", path+"/cancel", "", auth); a.status != http.StatusOK || decode[order.Order](t, a).CancelReason != order.ByCustomer {
-		t.Errorf("cancelling the released order is answered with %d %s, want 200 and a cancelled order", a.status, a.body)
+	if a := s.send(t, "POST", path+"/cancel", "", auth); a.status != http.StatusOK ||
+		decode[order.Order](t, a).CancelReason != order.ByCustomer {
+		t.Errorf("cancelling the released order is answered with %d %s, want 200 and a cancelled order", a.status,
+			a.body)
 	}
 	events := s.send(t, "GET", path+"/events", "", auth) // checked against the contract
 	if n := len(decode[struct{ Items []order.Event }](t, events).Items); n != 7 {
@@ -244,44 +260,67 @@ func TestInvalidRequests(t *testing.T) {
 		class              rest.Class
 		fields             []string // pointers and parameters of the field errors
 	}{
-		"malformed JSON":            {"POST", "/api/orders", `{"items":[`, nil, 400, rest.Malformed, nil},
-		"text content type":         {"POST", "/api/orders", good, []string{"Content-Type: text/plain"}, 415, rest.MediaType, nil},
-		"body over the limit":       {"POST", "/api/orders", `{"items":"` + strings.Repeat("x", 16<<10) + `"}`, nil, 413, rest.BodyTooLarge, nil},
-		"no items":                  {"POST", "/api/orders", `{}`, nil, 422, rest.Invalid, []string{"/items"}},
-		"items not an array":        {"POST", "/api/orders", `{"items":{"0":1}}`, nil, 422, rest.Invalid, []string{"/items"}},
-		"line not an object":        {"POST", "/api/orders", items(`7`), nil, 422, rest.Invalid, []string{"/items/0/product_id", "/items/0/quantity"}},
-		"unknown field":             {"POST", "/api/orders", `{"items":[{"product_id":"` + product + `","quantity":1}],"Items":1,"a/b~c":2}`, nil, 422, rest.Invalid, []string{"/Items", "/a~1b~0c"}},
-		"unknown field of a line":   {"POST", "/api/orders", items(`{"product_id":"` + product + `","quantity":1,"price_cents":1}`), nil, 422, rest.Invalid, []string{"/items/0/price_cents"}},
-		"quantity beyond int64":     {"POST", "/api/orders", of("99999999999999999999999999"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
-		"fractional quantity":       {"POST", "/api/orders", of("1.5"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
-		"quantity beyond float64":   {"POST", "/api/orders", of("1e400"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
-		"quantity over the limit":   {"POST", "/api/orders", of("1.001e3"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
-		"quantity as a string":      {"POST", "/api/orders", of(`"1"`), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
-		"product id not a UUID":     {"POST", "/api/orders", items(`{"product_id":"1","quantity":1}`), nil, 422, rest.Invalid, []string{"/items/0/product_id"}},
-		"errors in several lines":   {"POST", "/api/orders", items(`{"product_id":"1","quantity":0,"x":1}`, `{"product_id":"`+product+`","quantity":1}`, `{"product_id":"`+product+`"}`), nil, 422, rest.Invalid, []string{"/items/0/x", "/items/0/product_id", "/items/0/quantity", "/items/2/product_id", "/items/2/quantity"}},
-		"unknown products":          {"POST", "/api/orders", items(`{"product_id":"`+uuid.NewString()+`","quantity":1}`, `{"product_id":"`+product+`","quantity":1}`, `{"product_id":"`+uuid.NewString()+`","quantity":1}`), nil, 422, order.UnknownProduct, []string{"/items/0/product_id", "/items/2/product_id"}},
-		"out of stock":              {"POST", "/api/orders", items(`{"product_id":"`+product+`","quantity":6}`, `{"product_id":"`+few+`","quantity":2}`), nil, 409, order.OutOfStock, []string{"/items/0/quantity", "/items/1/quantity"}},
-		"idempotency key too long":  {"POST", "/api/orders", good, []string{"Idempotency-Key: " + strings.Repeat("k", 256)}, 400, rest.Malformed, []string{"Idempotency-Key"}},
-		"order id not a UUID":       {"GET", "/api/orders/1", "", nil, 400, rest.Malformed, []string{"id"}},
-		"events: id not a UUID":     {"GET", "/api/orders/1/events", "", nil, 400, rest.Malformed, []string{"id"}},
-		"pay: id not a UUID":        {"POST", "/api/orders/1/pay", "", nil, 400, rest.Malformed, []string{"id"}},
-		"cancel: id not a UUID":     {"POST", "/api/orders/1/cancel", "", nil, 400, rest.Malformed, []string{"id"}},
-		"extend: id not a UUID":     {"POST", "/api/orders/1/extend", "", nil, 400, rest.Malformed, []string{"id"}},
-		"extend: body with a field": {"POST", "/api/orders/" + uuid.NewString() + "/extend", `{"seconds":1}`, nil, 422, rest.Invalid, []string{"/seconds"}},
-		"extend: unknown order":     {"POST", "/api/orders/" + uuid.NewString() + "/extend", "", nil, 404, rest.NotFound, nil},
-		"unknown order":             {"GET", "/api/orders/" + uuid.NewString(), "", nil, 404, rest.NotFound, nil},
-		"pay: body with a field":    {"POST", "/api/orders/" + uuid.NewString() + "/pay", `{"amount_cents":1}`, nil, 422, rest.Invalid, []string{"/amount_cents"}},
-		"bad limit and cursor":      {"GET", "/api/orders?limit=ten&cursor=x", "", nil, 400, rest.Malformed, []string{"limit", "cursor"}},
-		"place: query parameter":    {"POST", "/api/orders?limit=1", good, nil, 400, rest.Malformed, []string{"limit"}},
-		"method not allowed":        {"DELETE", "/api/orders", "", nil, 405, rest.MethodNotAllowed, nil},
+		"malformed JSON": {"POST", "/api/orders", `{"items":[`, nil, 400, rest.Malformed, nil},
+		"text content type": {"POST", "/api/orders", good, []string{"Content-Type: text/plain"}, 415,
+			rest.MediaType, nil},
+		"body over the limit": {"POST", "/api/orders", `{"items":"` + strings.Repeat("x", 16<<10) + `"}`, nil,
+			413, rest.BodyTooLarge, nil},
+		"no items": {"POST", "/api/orders", `{}`, nil, 422, rest.Invalid, []string{"/items"}},
+		"items not an array": {"POST", "/api/orders", `{"items":{"0":1}}`, nil, 422, rest.Invalid,
+			[]string{"/items"}},
+		"line not an object": {"POST", "/api/orders", items(`7`), nil, 422, rest.Invalid,
+			[]string{"/items/0/product_id", "/items/0/quantity"}},
+		"unknown field": {"POST", "/api/orders",
+			`{"items":[{"product_id":"` + product + `","quantity":1}],"Items":1,"a/b~c":2}`, nil, 422, rest.Invalid, []string{"/Items", "/a~1b~0c"}},
+		"unknown field of a line": {"POST", "/api/orders",
+			items(`{"product_id":"` + product + `","quantity":1,"price_cents":1}`), nil, 422, rest.Invalid, []string{"/items/0/price_cents"}},
+		"quantity beyond int64": {"POST", "/api/orders", of("99999999999999999999999999"), nil, 422, rest.Invalid,
+			[]string{"/items/0/quantity"}},
+		"fractional quantity": {"POST", "/api/orders", of("1.5"), nil, 422, rest.Invalid,
+			[]string{"/items/0/quantity"}},
+		"quantity beyond float64": {"POST", "/api/orders", of("1e400"), nil, 422, rest.Invalid,
+			[]string{"/items/0/quantity"}},
+		"quantity over the limit": {"POST", "/api/orders", of("1.001e3"), nil, 422, rest.Invalid,
+			[]string{"/items/0/quantity"}},
+		"quantity as a string": {"POST", "/api/orders", of(`"1"`), nil, 422, rest.Invalid,
+			[]string{"/items/0/quantity"}},
+		"product id not a UUID": {"POST", "/api/orders", items(`{"product_id":"1","quantity":1}`), nil, 422,
+			rest.Invalid, []string{"/items/0/product_id"}},
+		"errors in several lines": {"POST", "/api/orders", items(`{"product_id":"1","quantity":0,"x":1}`,
+			`{"product_id":"`+product+`","quantity":1}`, `{"product_id":"`+product+`"}`), nil, 422, rest.Invalid, []string{"/items/0/x", "/items/0/product_id", "/items/0/quantity", "/items/2/product_id", "/items/2/quantity"}},
+		"unknown products": {"POST", "/api/orders",
+			items(`{"product_id":"`+uuid.NewString()+`","quantity":1}`, `{"product_id":"`+product+`","quantity":1}`,
+				`{"product_id":"`+uuid.NewString()+`","quantity":1}`), nil, 422, order.UnknownProduct, []string{"/items/0/product_id", "/items/2/product_id"}},
+		"out of stock": {"POST", "/api/orders", items(`{"product_id":"`+product+`","quantity":6}`,
+			`{"product_id":"`+few+`","quantity":2}`), nil, 409, order.OutOfStock, []string{"/items/0/quantity", "/items/1/quantity"}},
+		"idempotency key too long": {"POST", "/api/orders", good, []string{"Idempotency-Key: " + strings.Repeat("k",
+			256)}, 400, rest.Malformed, []string{"Idempotency-Key"}},
+		"order id not a UUID":   {"GET", "/api/orders/1", "", nil, 400, rest.Malformed, []string{"id"}},
+		"events: id not a UUID": {"GET", "/api/orders/1/events", "", nil, 400, rest.Malformed, []string{"id"}},
+		"pay: id not a UUID":    {"POST", "/api/orders/1/pay", "", nil, 400, rest.Malformed, []string{"id"}},
+		"cancel: id not a UUID": {"POST", "/api/orders/1/cancel", "", nil, 400, rest.Malformed, []string{"id"}},
+		"extend: id not a UUID": {"POST", "/api/orders/1/extend", "", nil, 400, rest.Malformed, []string{"id"}},
+		"extend: body with a field": {"POST", "/api/orders/" + uuid.NewString() + "/extend", `{"seconds":1}`, nil, 422,
+			rest.Invalid, []string{"/seconds"}},
+		"extend: unknown order": {"POST", "/api/orders/" + uuid.NewString() + "/extend", "", nil, 404,
+			rest.NotFound, nil},
+		"unknown order": {"GET", "/api/orders/" + uuid.NewString(), "", nil, 404, rest.NotFound, nil},
+		"pay: body with a field": {"POST", "/api/orders/" + uuid.NewString() + "/pay", `{"amount_cents":1}`, nil,
+			422, rest.Invalid, []string{"/amount_cents"}},
+		"bad limit and cursor": {"GET", "/api/orders?limit=ten&cursor=x", "", nil, 400, rest.Malformed,
+			[]string{"limit", "cursor"}},
+		"place: query parameter": {"POST", "/api/orders?limit=1", good, nil, 400, rest.Malformed, []string{"limit"}},
+		"method not allowed":     {"DELETE", "/api/orders", "", nil, 405, rest.MethodNotAllowed, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := s.send(t, test.method, test.path, test.body, append(test.headers, auth)...)
 			problem := a.problem(t)
-			if a.status != test.status || problem.Status != test.status || problem.Type != "/problems/"+test.class.Code {
+			if a.status != test.status || problem.Status != test.status ||
+				problem.Type != "/problems/"+test.class.Code {
 				t.Errorf("the answer is %d %s, want %d and %s", a.status, a.body, test.status, test.class.Code)
 			}
-			if problem.Title == "" || problem.Detail == "" || problem.Instance == "" || problem.RequestID != a.header.Get("X-Request-Id") {
+			if problem.Title == "" || problem.Detail == "" || problem.Instance == "" ||
+				problem.RequestID != a.header.Get("X-Request-Id") {
 				t.Errorf("the problem lacks a title, detail, instance or request id: %s", a.body)
 			}
 			var fields []string
@@ -346,10 +385,13 @@ func TestPagination(t *testing.T) {
 	for i := range 25 {
 		o := s.place(t, customer, line(product, 1))
 		if i >= 10 && i < 15 { // five orders have the same created_at
-			s.Exec(t, `UPDATE orders SET created_at = (SELECT min(created_at) FROM orders WHERE customer_id = $1) + interval '1 us' WHERE id = $2`, customer, o.ID)
+			s.Exec(t,
+				`UPDATE orders SET created_at = (SELECT min(created_at) FROM orders
+					WHERE customer_id = $1) + interval '1 us' WHERE id = $2`, customer, o.ID)
 		}
 	}
-	want := testenv.QueryAll[uuid.UUID](t, s.DB, `SELECT id FROM orders WHERE customer_id = $1 ORDER BY created_at DESC, id DESC`, customer)
+	want := testenv.QueryAll[uuid.UUID](t, s.DB,
+		`SELECT id FROM orders WHERE customer_id = $1 ORDER BY created_at DESC, id DESC`, customer)
 
 	var got []uuid.UUID
 	for query := "?limit=4"; ; {
@@ -373,7 +415,8 @@ func TestPagination(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the pages list %d orders %v, want the %d orders %v", len(got), got, len(want), want)
 	}
-	if first := decode[struct{ Items []order.Order }](t, s.send(t, "GET", "/api/orders", "", auth)).Items; len(first) != 20 {
+	if first := decode[struct{ Items []order.Order }](t,
+		s.send(t, "GET", "/api/orders", "", auth)).Items; len(first) != 20 {
 		t.Errorf("a page without a limit has %d orders, want 20", len(first))
 	}
 }
@@ -397,8 +440,8 @@ func TestUnauthorized(t *testing.T) {
 	}
 }
 
-// TestClientsWithoutBodies has a client send the headers of more placements than may be under way, and no bodies. Another
-// customer's placements succeed.
+// TestClientsWithoutBodies has a client send the headers of more placements than may be under way, and no bodies.
+// Another customer's placements succeed.
 func TestClientsWithoutBodies(t *testing.T) {
 	t.Parallel()
 	s := newHTTPShop(t)
@@ -413,10 +456,13 @@ func TestClientsWithoutBodies(t *testing.T) {
 		}
 		defer conn.Close()
 		clients.Go(func() {
-			fmt.Fprintf(conn, "POST /api/orders HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
-				"Expect: 100-continue\r\nContent-Length: 90\r\n\r\n", token)
+			fmt.Fprintf(conn,
+				"POST /api/orders HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer %s\r\nContent-Type: "+
+					"application/json\r\n"+
+					"Expect: 100-continue\r\nContent-Length: 90\r\n\r\n", token)
 			// The server asks for the body when something begins to read it.
-			if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
+			if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil ||
+				!strings.Contains(line, "100 Continue") {
 				t.Errorf("the headers are answered with %q, %v; want 100 Continue", line, err)
 			}
 		})
@@ -449,8 +495,10 @@ func TestRequestsWithoutDatabase(t *testing.T) {
 		}
 		started := time.Now()
 		a := s.send(t, method, path, body, auth)
-		if p := a.problem(t); a.status != http.StatusServiceUnavailable || !strings.Contains(p.Detail, advice) || a.header.Get("Retry-After") == "" {
-			t.Errorf("%s: the answer is %d %v %s, want 503, Retry-After and a detail with %q", request, a.status, a.header, a.body, advice)
+		if p := a.problem(t); a.status != http.StatusServiceUnavailable || !strings.Contains(p.Detail, advice) ||
+			a.header.Get("Retry-After") == "" {
+			t.Errorf("%s: the answer is %d %v %s, want 503, Retry-After and a detail with %q", request, a.status,
+				a.header, a.body, advice)
 		}
 		if took := time.Since(started); took > 5*time.Second {
 			t.Errorf("%s took %v, want at most 5 s", request, took)

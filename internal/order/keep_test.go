@@ -41,13 +41,15 @@ func (s *shop) bookAll(t testing.TB) {
 // wantSold checks how many units of a product the books say are sold.
 func (s *shop) wantSold(t testing.TB, product uuid.UUID, want int64) {
 	t.Helper()
-	sold := testenv.Query[int64](t, s.DB, `SELECT coalesce(sum(sold), 0)::bigint FROM stock_books WHERE product_id = $1`, product)
+	sold := testenv.Query[int64](t, s.DB,
+		`SELECT coalesce(sum(sold), 0)::bigint FROM stock_books WHERE product_id = $1`, product)
 	if sold != want {
 		t.Errorf("the books say that %d are sold, want %d", sold, want)
 	}
 }
 
-// endedOrders places 2 units in each of four orders, and extends them. Two are paid, one is cancelled, and one stays pending.
+// endedOrders places 2 units in each of four orders, and extends them. Two are paid, one is cancelled, and one stays
+// pending.
 func (s *shop) endedOrders(t testing.TB) (customer, product uuid.UUID) {
 	t.Helper()
 	customer, product = s.Customer(t), s.Product(t, 10)
@@ -76,15 +78,16 @@ func TestBook(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestBookAfterLateCommit has a transaction end an order before a run of the booker, and commit after it. The order was placed
-// and paid before the orders that this run books.
+// TestBookAfterLateCommit has a transaction end an order before a run of the booker, and commit after it. The order
+// was placed and paid before the orders that this run books.
 func TestBookAfterLateCommit(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	product := s.Product(t, 1)
 	late := s.place(t, s.Customer(t), line(product, 1)).ID
 	s.endedOrders(t)
-	commit := testenv.HoldLock(t, s.DB, `UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE id = $1`, late)
+	commit := testenv.HoldLock(t, s.DB,
+		`UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE id = $1`, late)
 	s.book(t, 3)
 	s.CheckInvariants(t, 0)
 	commit()
@@ -99,7 +102,8 @@ func TestBookSkipsLockedOrders(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.endedOrders(t)
-	unlock := testenv.HoldLock(t, s.DB, `SELECT FROM orders WHERE id = (SELECT id FROM orders WHERE status = 'paid' LIMIT 1) FOR UPDATE`)
+	unlock := testenv.HoldLock(t, s.DB,
+		`SELECT FROM orders WHERE id = (SELECT id FROM orders WHERE status = 'paid' LIMIT 1) FOR UPDATE`)
 	s.book(t, 2)
 	s.CheckInvariants(t, 0)
 	unlock()
@@ -113,7 +117,9 @@ func TestInterruptedBooking(t *testing.T) {
 	t.Parallel()
 	for name, interrupt := range map[string]func(t *testing.T, s *shop, stop func()){
 		"session killed": func(t *testing.T, s *shop, _ func()) {
-			s.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+			s.Exec(t,
+				`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+					AND wait_event_type = 'Lock'`)
 		},
 		"context ended": func(_ *testing.T, _ *shop, stop func()) { stop() },
 	} {
@@ -151,8 +157,8 @@ func TestInterruptedBooking(t *testing.T) {
 	}
 }
 
-// TestBookDuringRestore books in a database whose constraints are not restored yet. The books' rows may still be missing, so
-// nothing may be booked.
+// TestBookDuringRestore books in a database whose constraints are not restored yet. The books' rows may still be
+// missing, so nothing may be booked.
 func TestBookDuringRestore(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -166,8 +172,8 @@ func TestBookDuringRestore(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestBookDuringLoad books with two bookers, some of whose contexts end at random, while customers place, pay and cancel orders and a
-// worker times orders out. The invariants hold in each snapshot.
+// TestBookDuringLoad books with two bookers, some of whose contexts end at random, while customers place, pay and
+// cancel orders and a worker times orders out. The invariants hold in each snapshot.
 func TestBookDuringLoad(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(15, 60)
@@ -216,21 +222,25 @@ func TestBookDuringLoad(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestAuditFindsWrongBooks changes the books or the booked orders by hand. The invariants read no booked order, so only the
-// full check finds what does not change the supply.
+// TestAuditFindsWrongBooks changes the books or the booked orders by hand. The invariants read no booked order, so
+// only the full check finds what does not change the supply.
 func TestAuditFindsWrongBooks(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		damage       string
 		checks, full bool // whether the check finds it
 	}{
-		"none":                              {`SELECT 1`, false, false},
-		"a unit too few is sold":            {`UPDATE stock_books SET sold = sold - 1`, true, true},
-		"the product has no row":            {`DELETE FROM stock_books`, true, true},
-		"a unit is available and not sold":  {`WITH b AS (UPDATE stock_books SET sold = sold - 1) UPDATE products SET available = available + 1`, false, true},
-		"a booked order is marked again":    {`UPDATE orders SET booked = false WHERE status = 'paid'`, true, true},
-		"an order is marked and not booked": {`UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer', booked = true WHERE status = 'pending'`, true, true},
-		"a booked order loses its items":    {`DELETE FROM order_items WHERE order_id IN (SELECT id FROM orders WHERE status = 'paid')`, false, true},
+		"none":                   {`SELECT 1`, false, false},
+		"a unit too few is sold": {`UPDATE stock_books SET sold = sold - 1`, true, true},
+		"the product has no row": {`DELETE FROM stock_books`, true, true},
+		"a unit is available and not sold": {`WITH b AS (UPDATE stock_books SET sold = sold - 1) UPDATE products
+			SET available = available + 1`, false, true},
+		"a booked order is marked again": {`UPDATE orders SET booked = false WHERE status = 'paid'`, true, true},
+		"an order is marked and not booked": {`UPDATE orders
+			SET status = 'paid', paid_at = created_at, ended_by = 'customer', booked = true
+			WHERE status = 'pending'`, true, true},
+		"a booked order loses its items": {`DELETE FROM order_items WHERE order_id IN (SELECT id FROM orders
+			WHERE status = 'paid')`, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -248,7 +258,8 @@ func TestAuditFindsWrongBooks(t *testing.T) {
 	}
 }
 
-// TestBookAgain corrects wrong books as the runbook says. One of the two paid orders is removed, so only the books know what it sold.
+// TestBookAgain corrects wrong books as the runbook says. One of the two paid orders is removed, so only the books
+// know what it sold.
 func TestBookAgain(t *testing.T) {
 	t.Parallel()
 	other := &dependent{}
@@ -284,14 +295,16 @@ func TestBookingMetrics(t *testing.T) {
 	booked, err := s.Store.Book(t.Context())
 	testenv.Must(t, err)
 	if age := parttest.Gauge(t, reg, "orders_not_booked_oldest_seconds"); booked != 3 || age != 0 {
-		t.Errorf("a booking books %v orders, and the oldest that is not booked ended %v s ago; want 3 and 0", booked, age)
+		t.Errorf("a booking books %v orders, and the oldest that is not booked ended %v s ago; want 3 and 0", booked,
+			age)
 	}
 	if err := s.Store.CheckBooking(t.Context()); err != nil {
 		t.Errorf("the doctor reports %v, want nothing", err)
 	}
 }
 
-// remove removes the orders that ended longer ago than keep, and fails the test if their number is not the expected one.
+// remove removes the orders that ended longer ago than keep, and fails the test if their number is not the expected
+// one.
 func (s *shop) remove(t testing.TB, keep time.Duration, want int64) {
 	t.Helper()
 	if n, err := s.RemoveOld(t.Context(), keep); n != want || err != nil {
@@ -353,7 +366,8 @@ func TestRemove(t *testing.T) {
 
 	paid := testenv.Query[uuid.UUID](t, s.DB, `SELECT id FROM orders WHERE status = 'paid' ORDER BY id LIMIT 1`)
 	other.owed = []uuid.UUID{paid}
-	ended := testenv.QueryAll[string](t, s.DB, `SELECT id::text FROM orders WHERE booked AND status <> 'pending' ORDER BY id`)
+	ended := testenv.QueryAll[string](t, s.DB,
+		`SELECT id::text FROM orders WHERE booked AND status <> 'pending' ORDER BY id`)
 	s.remove(t, time.Microsecond, 2)
 	for name, ids := range map[string][]uuid.UUID{"asked": other.asked, "told to remove": other.removed} {
 		want := ended
@@ -392,7 +406,8 @@ func TestArchiveOrders(t *testing.T) {
 	const document = "../../docs/production.md"
 	for i, rows := range parttest.Copied(t, s.URL, document, "2000-01-01") {
 		if len(rows) > 0 {
-			t.Errorf("statement %d returns %d rows of orders that ended before the year 2000, want none", i+1, len(rows))
+			t.Errorf("statement %d returns %d rows of orders that ended before the year 2000, want none", i+1,
+				len(rows))
 		}
 	}
 	archived := parttest.Copied(t, s.URL, document, "9999-12-31")

@@ -37,7 +37,8 @@ func TestChangesNotifyPages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, o := range map[string]*order.Order{"paid": paid, "cancelled": cancelled, "late": late, "overdue": overdue} {
+	for name, o := range map[string]*order.Order{"paid": paid, "cancelled": cancelled, "late": late,
+		"overdue": overdue} {
 		if n := s.Notified.Of(o.CustomerID, o.ID); n != 2 {
 			t.Errorf("%d notifications for the %s order, want 2: one for its placement, one for its end", n, name)
 		}
@@ -81,8 +82,8 @@ func TestOrdersAreHiddenFromOtherCustomers(t *testing.T) {
 	}
 }
 
-// TestDeadlinePassesDuringLockWait has a customer pay, cancel or extend an order whose row is locked. The deadline passes
-// before the lock is released.
+// TestDeadlinePassesDuringLockWait has a customer pay, cancel or extend an order whose row is locked. The deadline
+// passes before the lock is released.
 func TestDeadlinePassesDuringLockWait(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -100,7 +101,9 @@ func TestDeadlinePassesDuringLockWait(t *testing.T) {
 			}
 			defer holder.Rollback()
 			// The holder moves the deadline too: the statement must decide by the row as it is once it has the lock.
-			if _, err := holder.ExecContext(t.Context(), `UPDATE orders SET expires_at = clock_timestamp() + interval '200 ms' WHERE id = $1`, o.ID); err != nil {
+			if _, err := holder.ExecContext(t.Context(),
+				`UPDATE orders SET expires_at = clock_timestamp() + interval '200 ms'
+					WHERE id = $1`, o.ID); err != nil {
 				t.Fatal(err)
 			}
 			result := make(chan error, 1)
@@ -111,7 +114,8 @@ func TestDeadlinePassesDuringLockWait(t *testing.T) {
 			testenv.AwaitLockWait(t, s.DB)
 			testenv.Eventually(t, "the deadline to pass", func() bool {
 				var passed bool
-				err := holder.QueryRowContext(t.Context(), `SELECT clock_timestamp() >= expires_at FROM orders WHERE id = $1`, o.ID).Scan(&passed)
+				err := holder.QueryRowContext(t.Context(),
+					`SELECT clock_timestamp() >= expires_at FROM orders WHERE id = $1`, o.ID).Scan(&passed)
 				return err == nil && passed
 			})
 			if err := holder.Commit(); err != nil {

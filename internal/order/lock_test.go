@@ -33,7 +33,8 @@ func TestLockedProductDelaysNoOtherOrders(t *testing.T) {
 			s := newShop(t)
 			customer, locked, free := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
 			var tasks []delay.Task
-			for _, lines := range [][]order.Line{{line(locked, 1)}, {line(free, 2)}, {line(free, 3), line(locked, 1)}, {line(free, 4)}} {
+			for _, lines := range [][]order.Line{{line(locked, 1)}, {line(free, 2)}, {line(free, 3), line(locked, 1)},
+				{line(free, 4)}} {
 				o := s.place(t, customer, lines...)
 				s.Expire(t, o.ID)
 				tasks = append(tasks, delay.Task{ID: o.ID.String()})
@@ -113,7 +114,8 @@ func TestDeadlineExtendedDuringLockWait(t *testing.T) {
 			customer, product := s.Customer(t), s.Product(t, 1)
 			o := s.place(t, customer, line(product, 1))
 			s.Expire(t, o.ID)
-			release := testenv.HoldLock(t, s.DB, `UPDATE orders SET expires_at = now() + interval '1 hour' WHERE id = $1`, o.ID)
+			release := testenv.HoldLock(t, s.DB,
+				`UPDATE orders SET expires_at = now() + interval '1 hour' WHERE id = $1`, o.ID)
 			done := make(chan error, 1)
 			go func() {
 				_, err := do(s, customer, o.ID)
@@ -129,8 +131,8 @@ func TestDeadlineExtendedDuringLockWait(t *testing.T) {
 	}
 }
 
-// TestProductsAreLockedInIDOrder locks one of two products, and runs each statement that locks both. A statement that waits
-// for the product with the higher id must have locked the other one.
+// TestProductsAreLockedInIDOrder locks one of two products, and runs each statement that locks both. A statement that
+// waits for the product with the higher id must have locked the other one.
 func TestProductsAreLockedInIDOrder(t *testing.T) {
 	s := newShop(t)
 	customer, high, low := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
@@ -163,7 +165,8 @@ func TestProductsAreLockedInIDOrder(t *testing.T) {
 				ended <- errors.Join(err, tx.Rollback())
 			}()
 			testenv.AwaitLockWait(t, s.DB)
-			if testenv.Query[bool](t, s.DB, `SELECT EXISTS (SELECT FROM products WHERE id = $1 FOR UPDATE SKIP LOCKED)`, low) {
+			if testenv.Query[bool](t, s.DB,
+				`SELECT EXISTS (SELECT FROM products WHERE id = $1 FOR UPDATE SKIP LOCKED)`, low) {
 				t.Error("the statement waits for the product with the higher id, and has not locked the other one")
 			}
 			release()
@@ -174,8 +177,8 @@ func TestProductsAreLockedInIDOrder(t *testing.T) {
 	}
 }
 
-// TestProductLocksAllowNewItems keeps the lock that the insertion of an order's items takes on their product. It delays no
-// statement that changes the stock.
+// TestProductLocksAllowNewItems keeps the lock that the insertion of an order's items takes on their product. It
+// delays no statement that changes the stock.
 func TestProductLocksAllowNewItems(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 10)

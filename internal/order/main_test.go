@@ -52,12 +52,13 @@ func withLanes(t testing.TB, s *ordertest.Shop) *shop {
 	return &shop{Shop: s, t: t, lanes: order.NewLanes(s.Service, time.Minute)}
 }
 
-// awaitPublished waits until as many messages are published as there are orders, and returns them: a placement is answered
-// before its task is published.
+// awaitPublished waits until as many messages are published as there are orders, and returns them: a placement is
+// answered before its task is published.
 func (s *shop) awaitPublished(t testing.TB) []delay.Message {
 	t.Helper()
 	orders := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`)
-	testenv.Eventually(t, fmt.Sprintf("%d published messages", orders), func() bool { return len(s.Published.All()) >= orders })
+	testenv.Eventually(t, fmt.Sprintf("%d published messages", orders),
+		func() bool { return len(s.Published.All()) >= orders })
 	return s.Published.All()
 }
 

@@ -12,11 +12,13 @@ func TestMetrics(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 10)
 	for range 2 {
-		if _, _, err := s.Place(t.Context(), customer, order.Placement{IdempotencyKey: "k", Lines: []order.Line{line(product, 1)}}); err != nil {
+		if _, _, err := s.Place(t.Context(), customer, order.Placement{IdempotencyKey: "k",
+			Lines: []order.Line{line(product, 1)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 11)}}); err == nil {
+	if _, _, err := s.Place(t.Context(), customer,
+		order.Placement{Lines: []order.Line{line(product, 11)}}); err == nil {
 		t.Fatal("Place accepts an order of 11 units of a product with 9 available, want an error")
 	}
 	paid, cancelled, late, repaired := s.place(t, customer, line(product, 1)), s.place(t, customer, line(product, 1)),

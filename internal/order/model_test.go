@@ -22,7 +22,8 @@ func TestModel(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, bounds{orders: modelMaxOpen}.set)
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &model{t: t, shop: s, customer: s.Customer(t), keys: map[string]placement{}, available: map[uuid.UUID]int64{}}
+		m := &model{t: t, shop: s, customer: s.Customer(t), keys: map[string]placement{},
+			available: map[uuid.UUID]int64{}}
 		for range 3 {
 			supply := rapid.Int64Range(0, 6).Draw(rt, "supply")
 			product := s.Product(t, supply)
@@ -89,8 +90,8 @@ func (o *modelOrder) move(by time.Duration) {
 	}
 }
 
-// rejected returns the class of the error with which any change by the customer is rejected: the order has ended, or its
-// deadline has passed. It returns the zero class if there is no such error.
+// rejected returns the class of the error with which any change by the customer is rejected: the order has ended, or
+// its deadline has passed. It returns the zero class if there is no such error.
 func (o *modelOrder) rejected() rest.Class {
 	switch {
 	case o.status == order.Paid:
@@ -152,7 +153,8 @@ func (m *model) place(rt *rapid.T) {
 	}
 	if known {
 		if o.ID != before.order.id {
-			rt.Fatalf("Place with key %q returns order %s, want the first order with the key, %s", key, o.ID, before.order.id)
+			rt.Fatalf("Place with key %q returns order %s, want the first order with the key, %s", key, o.ID,
+				before.order.id)
 		}
 		return
 	}
@@ -368,7 +370,8 @@ func (m *model) book(rt *rapid.T) {
 	if _, err := m.shop.Store.Book(m.t.Context()); err != nil {
 		rt.Fatal(err)
 	}
-	if n := testenv.Query[int](m.t, m.shop.DB, `SELECT count(*) FROM orders WHERE NOT booked AND status <> 'pending'`); n > 0 {
+	if n := testenv.Query[int](m.t, m.shop.DB,
+		`SELECT count(*) FROM orders WHERE NOT booked AND status <> 'pending'`); n > 0 {
 		rt.Fatalf("%d ended orders are not booked", n)
 	}
 	for _, o := range m.orders {
@@ -427,7 +430,8 @@ func (m *model) check(rt *rapid.T) {
 		got, err := m.shop.Get(m.t.Context(), m.customer, o.id)
 		extendable := o.rejected() == rest.Class{} && !o.requested && o.extensions < ordertest.MaxExtensions
 		if err != nil || got.Status != o.status || got.CancelReason != o.reason || got.Extensions != o.extensions ||
-			!got.ExpiresAt.Equal(o.deadline) || (got.HoldUntil != nil) != o.held() || o.held() && !got.HoldUntil.Equal(o.hold) ||
+			!got.ExpiresAt.Equal(o.deadline) || (got.HoldUntil != nil) != o.held() || o.held() &&
+			!got.HoldUntil.Equal(o.hold) ||
 			(got.ExtensionSeconds > 0) != extendable ||
 			(got.CancelRequestedAt != nil) != (o.requested || o.reason == order.ByCustomer) {
 			rt.Fatalf("Get returns %+v, %v; want %+v", got, err, o)

@@ -36,9 +36,9 @@ func counter(t *testing.T, reg *prometheus.Registry, name string, labels ...stri
 	return 0
 }
 
-// TestOverload has a placement wait for longer than the limit. Further ones are rejected at once, before authentication. All
-// other requests are served. When the queue moves, placements are accepted again, and that of a caller who has left the
-// queue is not placed.
+// TestOverload has a placement wait for longer than the limit. Further ones are rejected at once, before
+// authentication. All other requests are served. When the queue moves, placements are accepted again, and that of a
+// caller who has left the queue is not placed.
 func TestOverload(t *testing.T) {
 	s := newHTTPShop(t)
 	lanes := order.NewLanes(s.Service, order.MaxPlacementWait)
@@ -69,23 +69,29 @@ func TestOverload(t *testing.T) {
 	<-gone.arrived
 	testenv.Eventually(t, "an overloaded service", func() bool { return admitted(s.Service) != nil })
 	if waited := time.Since(began); waited < order.MaxPlacementWait {
-		t.Errorf("placements are rejected when the first one has waited for %v, want at least %v", waited, order.MaxPlacementWait)
+		t.Errorf("placements are rejected when the first one has waited for %v, want at least %v", waited,
+			order.MaxPlacementWait)
 	}
 	counted := counter(t, s.Metrics, "orders_refused_total", "overloaded")
-	if _, _, err := s.Service.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}}); parttest.ClassOf(err) != rest.Overloaded {
+	if _, _, err := s.Service.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product,
+		1)}}); parttest.ClassOf(err) != rest.Overloaded {
 		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 	}
 	for _, headers := range [][]string{nil, {auth}, {"Authorization: Bearer wrong"}} {
 		a := s.send(t, "POST", "/api/orders", orderBody(product, 1), headers...)
-		if a.status != http.StatusServiceUnavailable || a.problem(t).Type != "/problems/overloaded" || a.header.Get("Retry-After") != "1" {
-			t.Errorf("an order with headers %v is answered with %d %v %s, want 503, overloaded and Retry-After: 1", headers, a.status, a.header, a.body)
+		if a.status != http.StatusServiceUnavailable || a.problem(t).Type != "/problems/overloaded" ||
+			a.header.Get("Retry-After") != "1" {
+			t.Errorf("an order with headers %v is answered with %d %v %s, want 503, overloaded and Retry-After: 1",
+				headers, a.status, a.header, a.body)
 		}
 	}
 	if got := counter(t, s.Metrics, "orders_refused_total", "overloaded") - counted; got != 4 {
 		t.Errorf("4 rejected placements are counted as %v", got)
 	}
-	if log := s.Log.String(); strings.Count(log, "placements are rejected") != 1 || !strings.Contains(log, "waited too long") {
-		t.Errorf("the log is %q, want one line about rejected placements with the reason that the first one has waited too long", log)
+	if log := s.Log.String(); strings.Count(log, "placements are rejected") != 1 ||
+		!strings.Contains(log, "waited too long") {
+		t.Errorf("the log is %q, want one line about rejected placements with the reason that the first one has "+
+			"waited too long", log)
 	}
 	for _, request := range []struct {
 		method, path string
@@ -97,7 +103,8 @@ func TestOverload(t *testing.T) {
 		{"GET", "/api/products", http.StatusOK},
 	} {
 		if a := s.send(t, request.method, request.path, "", auth); a.status != request.status {
-			t.Errorf("%s %s is answered with %d %s while placements are rejected, want %d", request.method, request.path, a.status, a.body, request.status)
+			t.Errorf("%s %s is answered with %d %s while placements are rejected, want %d", request.method,
+				request.path, a.status, a.body, request.status)
 		}
 	}
 
@@ -121,8 +128,8 @@ func TestOverload(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestContextEndsDuringBatch ends the context of a caller whose placement is in a batch. The caller learns that the outcome
-// is unknown, and gets the order when it repeats the placement.
+// TestContextEndsDuringBatch ends the context of a caller whose placement is in a batch. The caller learns that the
+// outcome is unknown, and gets the order when it repeats the placement.
 func TestContextEndsDuringBatch(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 50)
@@ -141,7 +148,8 @@ func TestContextEndsDuringBatch(t *testing.T) {
 		t.Errorf("Place returns %v, want code %s, and that the outcome is unknown", err, rest.Unavailable.Code)
 	}
 	release()
-	testenv.Eventually(t, "the order", func() bool { return testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`) == 1 })
+	testenv.Eventually(t, "the order",
+		func() bool { return testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`) == 1 })
 	if _, replayed, err := s.Service.Place(t.Context(), customer, p); err != nil || !replayed {
 		t.Errorf("the repeated Place returns replayed %v, %v; want a replay", replayed, err)
 	}

@@ -24,7 +24,8 @@ func testPlace(t *testing.T, s *shop) {
 
 	o := s.place(t, customer, line(a, 3), line(b, 5))
 
-	if o.Status != order.Pending || o.TotalCents != 800 || o.Currency != "EUR" || o.PaidAt != nil || o.CancelledAt != nil {
+	if o.Status != order.Pending || o.TotalCents != 800 || o.Currency != "EUR" || o.PaidAt != nil ||
+		o.CancelledAt != nil {
 		t.Errorf("Place returns %+v, want a pending order of 8 euros", o)
 	}
 	if got := o.ExpiresAt.Sub(o.CreatedAt); got != timeout {
@@ -36,7 +37,8 @@ func testPlace(t *testing.T, s *shop) {
 	if s.Available(t, a) != 7 || s.Available(t, b) != 0 {
 		t.Errorf("%d and %d available, want 7 and 0", s.Available(t, a), s.Available(t, b))
 	}
-	if !testenv.Query[bool](t, s.DB, `SELECT due_at = $2 FROM outbox WHERE kind = $1 AND task_id = $3`, order.CancelKind, o.ExpiresAt, o.ID) {
+	if !testenv.Query[bool](t, s.DB, `SELECT due_at = $2 FROM outbox WHERE kind = $1 AND task_id = $3`,
+		order.CancelKind, o.ExpiresAt, o.ID) {
 		t.Error("the outbox row is not due at the deadline of the order")
 	}
 	msgs := slices.DeleteFunc(s.awaitPublished(t), func(m delay.Message) bool { return m.ID != o.ID.String() })
@@ -78,14 +80,19 @@ func testPlaceRejected(t *testing.T, s *shop) {
 		class  rest.Class
 		fields []string // pointers
 	}{
-		"no lines":          {nil, rest.Invalid, []string{"/items"}},
-		"too many lines":    {tooMany, rest.Invalid, []string{"/items"}},
-		"bad quantities":    {[]order.Line{line(plenty, 0), line(few, -1), line(dollars, 1001)}, rest.Invalid, []string{"/items/0/quantity", "/items/1/quantity", "/items/2/quantity"}},
-		"duplicate product": {[]order.Line{line(plenty, 1), line(few, 1), line(plenty, 1)}, rest.Invalid, []string{"/items/2/product_id"}},
-		"no product id":     {[]order.Line{{Quantity: 1}}, rest.Invalid, []string{"/items/0/product_id"}},
-		"unknown products":  {[]order.Line{line(unknown, 1), line(plenty, 1), line(uuid.New(), 1)}, order.UnknownProduct, []string{"/items/0/product_id", "/items/2/product_id"}},
-		"two currencies":    {[]order.Line{line(plenty, 1), line(dollars, 1)}, order.MixedCurrencies, []string{"/items/0/product_id", "/items/1/product_id"}},
-		"out of stock":      {[]order.Line{line(plenty, 1), line(few, 3)}, order.OutOfStock, []string{"/items/1/quantity"}},
+		"no lines":       {nil, rest.Invalid, []string{"/items"}},
+		"too many lines": {tooMany, rest.Invalid, []string{"/items"}},
+		"bad quantities": {[]order.Line{line(plenty, 0), line(few, -1), line(dollars, 1001)}, rest.Invalid,
+			[]string{"/items/0/quantity", "/items/1/quantity", "/items/2/quantity"}},
+		"duplicate product": {[]order.Line{line(plenty, 1), line(few, 1), line(plenty, 1)}, rest.Invalid,
+			[]string{"/items/2/product_id"}},
+		"no product id": {[]order.Line{{Quantity: 1}}, rest.Invalid, []string{"/items/0/product_id"}},
+		"unknown products": {[]order.Line{line(unknown, 1), line(plenty, 1), line(uuid.New(), 1)},
+			order.UnknownProduct, []string{"/items/0/product_id", "/items/2/product_id"}},
+		"two currencies": {[]order.Line{line(plenty, 1), line(dollars, 1)}, order.MixedCurrencies,
+			[]string{"/items/0/product_id", "/items/1/product_id"}},
+		"out of stock": {[]order.Line{line(plenty, 1), line(few, 3)}, order.OutOfStock,
+			[]string{"/items/1/quantity"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: test.lines, IdempotencyKey: name})
@@ -103,16 +110,21 @@ func testPlaceRejected(t *testing.T, s *shop) {
 			if !slices.Equal(pointers, test.fields) {
 				t.Errorf("field errors are at %v, want %v", pointers, test.fields)
 			}
-			if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders WHERE customer_id = $1`, customer); n != 0 {
+			if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders WHERE customer_id = $1`,
+				customer); n != 0 {
 				t.Errorf("%d orders were written, want 0", n)
 			}
-			if counts := testenv.Query[string](t, s.DB, `SELECT concat_ws(' ', (SELECT count(*) - count(o.id) FROM outbox LEFT JOIN orders o ON o.id::text = task_id),
-				(SELECT count(*) FROM order_events), (SELECT count(*) FROM order_items) - (SELECT count(*) FROM orders))`); counts != "0 0 0" {
+			if counts := testenv.Query[string](t, s.DB,
+				`SELECT concat_ws(' ', (SELECT count(*) - count(o.id) FROM outbox LEFT
+					JOIN orders o ON o.id::text = task_id),
+				(SELECT count(*) FROM order_events), (SELECT count(*) FROM order_items) - (SELECT count(*)
+					FROM orders))`); counts != "0 0 0" {
 				t.Errorf("outbox rows, events and items without an order: %s, want none", counts)
 			}
 		})
 	}
-	if s.Available(t, plenty) != 1000 || s.Available(t, few) != 2 || len(s.awaitPublished(t)) != testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`) {
+	if s.Available(t, plenty) != 1000 || s.Available(t, few) != 2 ||
+		len(s.awaitPublished(t)) != testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`) {
 		t.Error("a rejected placement changed the stock or published a message")
 	}
 }
@@ -130,9 +142,11 @@ func testCustomerRowIsWrittenWithFirstOrder(t *testing.T, s *shop) {
 		return testenv.Query[int](t, s.DB, `SELECT count(*) FROM customers WHERE id = $1`, customer)
 	}
 	if orders, next, err := s.List(t.Context(), customer, nil, 20); len(orders) != 0 || next != nil || err != nil {
-		t.Errorf("List for a new customer returns %v, cursor %v, error %v; want no orders and no cursor", orders, next, err)
+		t.Errorf("List for a new customer returns %v, cursor %v, error %v; want no orders and no cursor", orders, next,
+			err)
 	}
-	if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 2)}}); parttest.ClassOf(err) != order.OutOfStock {
+	if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product,
+		2)}}); parttest.ClassOf(err) != order.OutOfStock {
 		t.Errorf("Place returns %v, want code %s", err, order.OutOfStock.Code)
 	}
 	if n := customers(); n != 0 {
@@ -196,7 +210,8 @@ func testPlaceWithSameKey(t *testing.T, s *shop) {
 	}
 	s.awaitPublished(t)
 	if n, m := s.Published.Of(first.ID), s.Published.Of(other.ID); s.Available(t, a) != 0 || n != 1 || m != 1 {
-		t.Errorf("%d available, messages of the two orders published %d and %d times; want 0, 1 and 1", s.Available(t, a), n, m)
+		t.Errorf("%d available, messages of the two orders published %d and %d times; want 0, 1 and 1",
+			s.Available(t, a), n, m)
 	}
 	s.CheckInvariants(t, 0)
 }
@@ -210,7 +225,8 @@ func TestParallelPlacementsDoNotOversell(t *testing.T) {
 	for range 50 {
 		customer := s.Customer(t)
 		wg.Go(func() {
-			switch _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}}); {
+			switch _, _, err := s.Place(t.Context(), customer,
+				order.Placement{Lines: []order.Line{line(product, 1)}}); {
 			case err == nil:
 				sold.Add(1)
 			case parttest.ClassOf(err) == order.OutOfStock:
@@ -251,7 +267,8 @@ func TestParallelPlaceAndCancelOfLastUnit(t *testing.T) {
 	}
 	wg.Wait()
 	if placed.Load() == 0 || s.Available(t, product) != 1 {
-		t.Errorf("%d placements succeeded, %d units available; want at least 1 and exactly 1", placed.Load(), s.Available(t, product))
+		t.Errorf("%d placements succeeded, %d units available; want at least 1 and exactly 1", placed.Load(),
+			s.Available(t, product))
 	}
 	s.CheckInvariants(t, 0)
 }
@@ -309,7 +326,8 @@ func testPlaceDuring(t *testing.T, s *shop, change string) {
 	if err := <-placed; err != nil {
 		t.Errorf("Place returns %v, want an order", err)
 	}
-	if reserved := testenv.Query[int64](t, s.DB, `SELECT supply - available FROM products WHERE id = $1`, product); reserved != 1 {
+	if reserved := testenv.Query[int64](t, s.DB, `SELECT supply - available FROM products WHERE id = $1`,
+		product); reserved != 1 {
 		t.Errorf("%d units reserved, want 1", reserved)
 	}
 }

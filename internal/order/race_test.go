@@ -44,7 +44,8 @@ func TestPayRacesTimeout(t *testing.T) {
 	}
 	t.Logf("of %d orders %d were paid and %d timed out", orders, paid, timedOut)
 	if least := orders / 5; paid < least || timedOut < least {
-		t.Errorf("too few races between payments and timeouts: %d orders were paid and %d timed out, want at least %d of each", paid, timedOut, least)
+		t.Errorf("too few races between payments and timeouts: %d orders were paid and %d timed out, want at least "+
+			"%d of each", paid, timedOut, least)
 	}
 	s.CheckInvariants(t, 0)
 }
@@ -52,7 +53,9 @@ func TestPayRacesTimeout(t *testing.T) {
 // spreadDeadlines gives each order a random deadline between now and spread.
 func (s *shop) spreadDeadlines(t *testing.T, ids []uuid.UUID, spread time.Duration) {
 	t.Helper()
-	s.Exec(t, `UPDATE orders SET expires_at = clock_timestamp() + random() * $2::float8 * interval '1 us' WHERE id = ANY ($1)`,
+	s.Exec(t,
+		`UPDATE orders SET expires_at = clock_timestamp() + random() * $2::float8 * interval '1 us'
+			WHERE id = ANY ($1)`,
 		ids, spread.Microseconds())
 }
 
@@ -70,8 +73,8 @@ func (s *shop) statuses(t *testing.T, ids []uuid.UUID) (statuses []order.Status)
 	return statuses
 }
 
-// nextSpread returns the spread of the deadlines of the next batch. won tells which customers were in time in this batch.
-// The spread adapts to the speed of the machine, so that about half of the customers are in time.
+// nextSpread returns the spread of the deadlines of the next batch. won tells which customers were in time in this
+// batch. The spread adapts to the speed of the machine, so that about half of the customers are in time.
 func nextSpread(spread time.Duration, won []bool) time.Duration {
 	inTime := 0
 	for _, w := range won {
@@ -211,7 +214,8 @@ func TestExtendRacesTimeout(t *testing.T) {
 	}
 	t.Logf("%d orders were extended and %d timed out", extended, timedOut)
 	if least := orders / 20; extended < least || timedOut < least {
-		t.Errorf("too few races: %d orders were extended and %d timed out, want at least %d of each", extended, timedOut, least)
+		t.Errorf("too few races: %d orders were extended and %d timed out, want at least %d of each", extended,
+			timedOut, least)
 	}
 	s.CheckTrails(t)
 }
@@ -254,14 +258,16 @@ func TestNoDeadlocks(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// A deadlock causes no error here, because the store retries the statement. PostgreSQL counts the deadlocks. An idle
-	// session reports its counts after up to 10 s, one that ends reports them at once.
+	// A deadlock causes no error here, because the store retries the statement. PostgreSQL counts the deadlocks. An
+	// idle session reports its counts after up to 10 s, one that ends reports them at once.
 	s.DB.SetMaxIdleConns(-1)
 	commits := int64(callers * rounds) // at least, because each placement is one
 	testenv.Eventually(t, fmt.Sprintf("more than %d commits in the statistics of the database", commits), func() bool {
-		return testenv.Query[int64](t, s.DB, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`) > commits
+		return testenv.Query[int64](t, s.DB,
+			`SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`) > commits
 	})
-	if n := testenv.Query[int64](t, s.DB, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n != 0 {
+	if n := testenv.Query[int64](t, s.DB,
+		`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n != 0 {
 		t.Errorf("%d deadlocks, want 0", n)
 	}
 	s.CheckInvariants(t, 0)

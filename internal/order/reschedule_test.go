@@ -18,8 +18,8 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// TestRescheduleOwesTheTask moves deadlines. An earlier one must be owed and published, because the task in the queue is
-// due later. A later one owes nothing: the worker returns the task to the queue.
+// TestRescheduleOwesTheTask moves deadlines. An earlier one must be owed and published, because the task in the queue
+// is due later. A later one owes nothing: the worker returns the task to the queue.
 func TestRescheduleOwesTheTask(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -32,7 +32,8 @@ func TestRescheduleOwesTheTask(t *testing.T) {
 	if left := s.OutboxLeft(t, order.CancelKind, id); !ordertest.Near(left, time.Minute) {
 		t.Errorf("the task is owed in %v, want in a minute", left)
 	}
-	if tasks := s.Published.Take(); len(tasks) != 1 || tasks[0].ID != id.String() || !ordertest.Near(tasks[0].Left(), time.Minute) {
+	if tasks := s.Published.Take(); len(tasks) != 1 || tasks[0].ID != id.String() ||
+		!ordertest.Near(tasks[0].Left(), time.Minute) {
 		t.Errorf("%+v are published, want the task of the order, due in a minute", tasks)
 	}
 	s.Exec(t, `DELETE FROM outbox`)
@@ -57,14 +58,16 @@ func TestRescheduleIsIdempotent(t *testing.T) {
 	deadline := time.Now().Add(time.Hour + 300*time.Nanosecond) // the database stores microseconds
 	for range 2 {
 		o, err := s.Reschedule(t.Context(), id, deadline, "the bank was away")
-		if err != nil || !o.ExpiresAt.Equal(deadline.Round(time.Microsecond)) || *o.ExtensionsLeft != ordertest.MaxExtensions {
+		if err != nil || !o.ExpiresAt.Equal(deadline.Round(time.Microsecond)) ||
+			*o.ExtensionsLeft != ordertest.MaxExtensions {
 			t.Fatalf("Reschedule returns %+v, %v; want the deadline %v, and no extension used up", o, err, deadline)
 		}
 	}
 	s.wantEvents(t, customer, id, []string{"placed customer", "rescheduled operator"})
 	events, err := s.Events(t.Context(), customer, id)
 	testenv.Must(t, err)
-	if e := events[1]; e.Reason != "the bank was away" || e.Deadline == nil || !e.Deadline.Equal(deadline.Round(time.Microsecond)) {
+	if e := events[1]; e.Reason != "the bank was away" || e.Deadline == nil ||
+		!e.Deadline.Equal(deadline.Round(time.Microsecond)) {
 		t.Errorf("the event is %+v, want the deadline and the reason", e)
 	}
 }
@@ -78,13 +81,15 @@ func TestRescheduleBounds(t *testing.T) {
 	for _, test := range []struct {
 		left time.Duration
 		ok   bool
-	}{{-time.Hour, false}, {0, false}, {10 * time.Second, true}, {720*time.Hour - time.Minute, true}, {720*time.Hour + time.Minute, false}} {
+	}{{-time.Hour, false}, {0, false}, {10 * time.Second, true}, {720*time.Hour - time.Minute,
+		true}, {720*time.Hour + time.Minute, false}} {
 		err := s.Move(t, o.ID, test.left)
 		if ok := err == nil; ok != test.ok || !ok && parttest.ClassOf(err) != rest.Invalid {
 			t.Errorf("a deadline in %v: the error is %v, want ok %v, or an invalid request", test.left, err, test.ok)
 		}
 	}
-	if _, err := s.Reschedule(t.Context(), uuid.New(), time.Now().Add(time.Hour), "why"); parttest.ClassOf(err) != rest.NotFound {
+	if _, err := s.Reschedule(t.Context(), uuid.New(), time.Now().Add(time.Hour),
+		"why"); parttest.ClassOf(err) != rest.NotFound {
 		t.Errorf("an unknown order: the error is %v, want not found", err)
 	}
 }
@@ -143,7 +148,8 @@ func TestRescheduleRaces(t *testing.T) {
 	s.CheckTrails(t)
 
 	s.Exec(t, `UPDATE orders SET created_at = created_at - interval '1 day', expires_at = expires_at - interval '1 day',
-		cancel_requested_at = cancel_requested_at - interval '1 day', hold_until = hold_until - interval '1 day' WHERE status = 'pending'`)
+		cancel_requested_at = cancel_requested_at - interval '1 day', hold_until = hold_until - interval '1 day'
+			WHERE status = 'pending'`)
 	for _, id := range ids {
 		s.Deliver(t, id)
 	}
@@ -155,8 +161,8 @@ func TestRescheduleRaces(t *testing.T) {
 		SELECT type, count(*) AS n FROM order_trail GROUP BY type) AS trail`))
 }
 
-// TestRescheduleOverHTTP moves the deadline of an order as an operator, and sends requests with wrong bodies. Answers are
-// checked against the contract.
+// TestRescheduleOverHTTP moves the deadline of an order as an operator, and sends requests with wrong bodies. Answers
+// are checked against the contract.
 func TestRescheduleOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := newHTTPShop(t)
@@ -192,20 +198,24 @@ func TestRescheduleOverHTTP(t *testing.T) {
 		"an unknown field": {`{"deadline": "2026-01-31T09:30:00Z", "reason": "why", "by": 3}`, "/by"},
 	} {
 		a := s.send(t, "POST", path, test.body)
-		if p := a.problem(t); a.status != http.StatusUnprocessableEntity || len(p.Errors) != 1 || p.Errors[0].Pointer != test.pointer {
+		if p := a.problem(t); a.status != http.StatusUnprocessableEntity || len(p.Errors) != 1 ||
+			p.Errors[0].Pointer != test.pointer {
 			t.Errorf("%s: the answer is %d %s, want 422 with one error at %s", name, a.status, a.body, test.pointer)
 		}
 	}
 	s.Hold(t, o.ID)
-	if a := s.send(t, "POST", path, body(time.Now().Add(time.Minute), "why")); a.problem(t).Type != "/problems/checkout-open" {
+	if a := s.send(t, "POST", path, body(time.Now().Add(time.Minute),
+		"why")); a.problem(t).Type != "/problems/checkout-open" {
 		t.Errorf("an earlier deadline of a held order is answered with %s, want checkout-open", a.body)
 	}
-	if a := s.send(t, "POST", "/ops/api/orders/"+uuid.NewString()+"/deadline", body(deadline, "why")); a.status != http.StatusNotFound {
+	if a := s.send(t, "POST", "/ops/api/orders/"+uuid.NewString()+"/deadline",
+		body(deadline, "why")); a.status != http.StatusNotFound {
 		t.Errorf("an unknown order is answered with %s, want 404", a.body)
 	}
 }
 
-// TestOrderKeepsNameAndPrice changes a product after it was ordered. Every answer has the name and the price as ordered.
+// TestOrderKeepsNameAndPrice changes a product after it was ordered. Every answer has the name and the price as
+// ordered.
 func TestOrderKeepsNameAndPrice(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

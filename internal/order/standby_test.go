@@ -16,8 +16,9 @@ import (
 	"example.com/shop/migrations"
 )
 
-// TestCommitsWaitForStandby changes orders on a primary whose synchronous standby is away. It ends the waits of the commits.
-// No call succeeds, not even the repetition of one that is committed, and no task is taken for one without an order.
+// TestCommitsWaitForStandby changes orders on a primary whose synchronous standby is away. It ends the waits of the
+// commits. No call succeeds, not even the repetition of one that is committed, and no task is taken for one without an
+// order.
 func TestCommitsWaitForStandby(t *testing.T) {
 	t.Parallel()
 	server := testenv.PostgresServer(t, nil)
@@ -36,7 +37,8 @@ func TestCommitsWaitForStandby(t *testing.T) {
 		}
 	}
 	waiting := func() (pid int, err error) { // 0: no commit waits
-		err = observer.QueryRowContext(t.Context(), `SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`).Scan(&pid)
+		err = observer.QueryRowContext(t.Context(),
+			`SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`).Scan(&pid)
 		return pid, err
 	}
 	cancelled := func(pid int, _ context.CancelFunc) { testenv.Exec(t, observer, `SELECT pg_cancel_backend($1)`, pid) }
@@ -54,7 +56,8 @@ func TestCommitsWaitForStandby(t *testing.T) {
 		end  func(pid int, cancel context.CancelFunc) // ends the wait of its commit
 	}{
 		{"placement", func(ctx context.Context) error {
-			_, _, err := s.Place(ctx, customer, order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 1)}})
+			_, _, err := s.Place(ctx, customer, order.Placement{IdempotencyKey: "key",
+				Lines: []order.Line{line(product, 1)}})
 			return err
 		}, cancelled},
 		{"payment", change(s.Pay), cancelled},

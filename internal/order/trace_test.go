@@ -42,7 +42,8 @@ func TestSpans(t *testing.T) {
 		ids = append(ids, s.place(t, s.Customer(t), ordertest.Line(product, 1)).ID.String())
 	}
 	if len(traced.batches) != 3 || traced.ended != 3 || !bytes.Equal(traced.batches[0][0], []byte{1, 2, 3}) {
-		t.Errorf("the transactions were traced with the spans %v, and %d of them ended; want each with the span of its placement", traced.batches, traced.ended)
+		t.Errorf("the transactions were traced with the spans %v, and %d of them ended; want each with the span of "+
+			"its placement", traced.batches, traced.ended)
 	}
 	spans, err := s.Store.Spans(t.Context(), append(ids, uuid.NewString(), "foreign"))
 	testenv.Must(t, err)

@@ -48,14 +48,16 @@ func TestRetryDeadlock(t *testing.T) {
 			return test.errs[runs-1]
 		})
 		if !errors.Is(err, test.want) || runs != test.runs {
-			t.Errorf("%s: RetryDeadlock returns %v after %d runs, want %v after %d", name, err, runs, test.want, test.runs)
+			t.Errorf("%s: RetryDeadlock returns %v after %d runs, want %v after %d", name, err, runs, test.want,
+				test.runs)
 		}
 	}
 }
 
 // TestRejected checks that only answers of the server about the statement are rejections.
 func TestRejected(t *testing.T) {
-	for code, want := range map[string]bool{"22021": true, "23505": true, "54000": true, "40P01": false, "57014": false, "53300": false} {
+	for code, want := range map[string]bool{"22021": true, "23505": true, "54000": true, "40P01": false,
+		"57014": false, "53300": false} {
 		if got := postgres.Rejected(fmt.Errorf("store: %w", &pgconn.PgError{Code: code})); got != want {
 			t.Errorf("SQLSTATE %q: Rejected returns %v, want %v", code, got, want)
 		}

@@ -47,7 +47,8 @@ func TestFailover(t *testing.T) {
 
 	checkCommitsWait(t, primary, observer, "postgres://app@"+hostOf(t, primary)+other.Path)
 	checkCancelledWait(t, db, primary, standby)
-	checkSessions(t, sessions, hostOf(t, primary)) // the pool pings a session before its second use, but not again within a second
+	// the pool pings a session before its second use, but not again within a second
+	checkSessions(t, sessions, hostOf(t, primary))
 
 	testenv.Must(t, primary.SetReadOnly(t.Context()))
 	testenv.Eventually(t, "the pool has no session of the old primary, and makes none", func() bool {
@@ -133,7 +134,8 @@ func checkCancelledWait(t *testing.T, db *gorm.DB, primary, standby *devstack.Po
 		waits := make(chan error)
 		go func() { waits <- change() }()
 		testenv.Eventually(t, "the commit of "+name+" waits for the standby", func() bool {
-			return testenv.Query[int](t, observer, `SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) == 1
+			return testenv.Query[int](t, observer,
+				`SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) == 1
 		})
 		if err := <-waits; err == nil || !postgres.Unavailable(err) {
 			t.Errorf("%s: the error is %v, want one that Unavailable reports", name, err)

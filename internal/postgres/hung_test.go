@@ -46,7 +46,8 @@ func TestHungHost(t *testing.T) {
 	testenv.Eventually(t, "a statement is under way, and a connection was idle for more than a second", func() bool {
 		return testenv.Query[int](t, observer, `
 			SELECT count(*) FROM pg_stat_activity WHERE application_name = 'hung' AND datname = current_database()
-				AND (wait_event = 'PgSleep' OR state = 'idle' AND state_change < clock_timestamp() - interval '1100 ms')`) == 2
+				AND (wait_event = 'PgSleep' OR state = 'idle'
+					AND state_change < clock_timestamp() - interval '1100 ms')`) == 2
 	})
 	first.hang()
 	began := time.Now()

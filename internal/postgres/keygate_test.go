@@ -56,7 +56,8 @@ func TestKeyGate(t *testing.T) {
 		for _, key := range []string{"a", "b", "c"} {
 			leave, err := g.Enter(t.Context(), key, "other")
 			if err != nil || time.Since(began) != 0 {
-				t.Fatalf("after %v Enter with the key %q returns %v, want no error at once", time.Since(began), key, err)
+				t.Fatalf("after %v Enter with the key %q returns %v, want no error at once", time.Since(began), key,
+					err)
 			}
 			leave()
 		}

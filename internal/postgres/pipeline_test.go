@@ -45,7 +45,9 @@ func newTable(t *testing.T, db *gorm.DB) (count func() int) {
 	testenv.Exec(t, pool, `CREATE TABLE numbers (n int UNIQUE)`)
 	testenv.Exec(t, pool, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF NEW.n = 7 THEN RAISE EXCEPTION 'seven'; END IF; RETURN NEW; END $$`)
-	testenv.Exec(t, pool, `CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON numbers DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fail()`)
+	testenv.Exec(t, pool,
+		`CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON numbers DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+			EXECUTE FUNCTION fail()`)
 	return func() int { return testenv.Query[int](t, pool, `SELECT count(*) FROM numbers`) }
 }
 

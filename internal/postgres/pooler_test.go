@@ -51,7 +51,8 @@ func TestPgBouncer(t *testing.T) {
 			for n := range runs {
 				var b pgx.Batch
 				b.Queue(`INSERT INTO numbers SELECT unnest($1::int[])`, []int{n, n})
-				b.Queue(`DELETE FROM numbers WHERE ctid = (SELECT ctid FROM numbers WHERE n = $1 LIMIT 1 FOR UPDATE SKIP LOCKED)`, n)
+				b.Queue(`DELETE FROM numbers WHERE ctid = (SELECT ctid FROM numbers
+					WHERE n = $1 LIMIT 1 FOR UPDATE SKIP LOCKED)`, n)
 				if err := postgres.Pipeline(t.Context(), db, once(&b)); err != nil {
 					return err
 				}

@@ -19,7 +19,8 @@ func TestScanInTransaction(t *testing.T) {
 	pool(t, db)
 	err = db.Transaction(func(tx *gorm.DB) error {
 		var row struct{ ID int }
-		_, err := postgres.Scan(t.Context(), tx, &row, `DO $$ BEGIN RAISE EXCEPTION 'a deadlock' USING ERRCODE = '40P01'; END $$`)
+		_, err := postgres.Scan(t.Context(), tx, &row,
+			`DO $$ BEGIN RAISE EXCEPTION 'a deadlock' USING ERRCODE = '40P01'; END $$`)
 		return err
 	})
 	if failed, ok := errors.AsType[*pgconn.PgError](err); !ok || failed.Code != "40P01" {

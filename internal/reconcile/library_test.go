@@ -36,12 +36,14 @@ var loanRows = Rows{
 		),
 		locked AS MATERIALIZED (
 			SELECT id FROM loans
-			WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND due_at <= now() AND (SELECT count(*) FROM setting) = 1
+			WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND due_at <= now() AND (SELECT count(*)
+				FROM setting) = 1
 			ORDER BY id FOR UPDATE SKIP LOCKED
 		),
 		ended AS (
 			UPDATE loans l SET status = 'expired', ended_at = clock_timestamp(), ended_by = $2::text
-			FROM locked WHERE l.id = locked.id RETURNING l.id, l.due_at, l.ended_at, l.book_id AS owner, 'overdue' AS reason
+			FROM locked WHERE l.id = locked.id
+				RETURNING l.id, l.due_at, l.ended_at, l.book_id AS owner, 'overdue' AS reason
 		),
 		freed AS (
 			UPDATE books b SET free = free + 1 FROM ended e WHERE b.id = e.owner
@@ -106,7 +108,8 @@ func (l *library) book(t *testing.T) string {
 func (l *library) loan(t *testing.T, book string, in time.Duration) string {
 	t.Helper()
 	id := keyset.NewID().String()
-	l.exec(t, `INSERT INTO loans (id, book_id, due_at) VALUES ($1, $2, now() + $3 * interval '1 microsecond')`, id, book, in.Microseconds())
+	l.exec(t, `INSERT INTO loans (id, book_id, due_at) VALUES ($1, $2, now() + $3 * interval '1 microsecond')`, id,
+		book, in.Microseconds())
 	return id
 }
 

@@ -249,13 +249,14 @@ func newSimulatedFixture(t testing.TB, n int) *fixture {
 	server := miniredis.NewMiniRedis()
 	t.Cleanup(server.Close)
 	simulated := func() redis.UniversalClient {
-		return client(t, &redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() }})
+		return client(t,
+			&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() }})
 	}
 	return fill(t, simulated(), simulated(), n)
 }
 
-// connect returns a client whose timeouts are longer than those of [delay.Connect]: a machine under load may stand still for
-// seconds.
+// connect returns a client whose timeouts are longer than those of [delay.Connect]: a machine under load may stand
+// still for seconds.
 func connect(t testing.TB, url string) redis.UniversalClient {
 	t.Helper()
 	options, err := redis.ParseURL(url)
@@ -267,7 +268,8 @@ func connect(t testing.TB, url string) redis.UniversalClient {
 	return client(t, options)
 }
 
-// client returns a client that repeats no command and ends a command when its context ends, as that of [delay.Connect] does.
+// client returns a client that repeats no command and ends a command when its context ends, as that of [delay.Connect]
+// does.
 func client(t testing.TB, options *redis.Options) redis.UniversalClient {
 	t.Helper()
 	options.MaxRetries, options.ContextTimeoutEnabled, options.DisableIdentity = -1, true, true

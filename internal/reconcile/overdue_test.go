@@ -27,14 +27,16 @@ func TestSweepGoesOnPastRowsThatCannotBeTimedOut(t *testing.T) {
 		outcome        Outcome
 		locked, failed int
 	}{
-		"none":                       {nil, OK, 0, 0},
-		"good ones":                  {rows(3*page, good), OK, 0, 0},
-		"one in each page":           {concat(rows(1, poisoned), rows(page, good), rows(1, poisoned), rows(page, good)), Partial, 0, 2},
-		"pages of them before":       {concat(rows(6*page, poisoned), rows(60, good)), Partial, 0, 6 * page},
-		"pages of locked ones":       {concat(rows(2*page, locked), rows(60, good)), Partial, 2 * page, 0},
-		"after the good ones":        {concat(rows(60, good), rows(2*page, poisoned)), Partial, 0, 2 * page},
-		"interleaved":                {interleaved(3*page, poisoned, good, locked), Partial, page, page},
-		"one good one in the middle": {concat(rows(3*page, locked), rows(1, good), rows(3*page, poisoned)), Partial, 3 * page, 3 * page},
+		"none":      {nil, OK, 0, 0},
+		"good ones": {rows(3*page, good), OK, 0, 0},
+		"one in each page": {concat(rows(1, poisoned), rows(page, good), rows(1, poisoned),
+			rows(page, good)), Partial, 0, 2},
+		"pages of them before": {concat(rows(6*page, poisoned), rows(60, good)), Partial, 0, 6 * page},
+		"pages of locked ones": {concat(rows(2*page, locked), rows(60, good)), Partial, 2 * page, 0},
+		"after the good ones":  {concat(rows(60, good), rows(2*page, poisoned)), Partial, 0, 2 * page},
+		"interleaved":          {interleaved(3*page, poisoned, good, locked), Partial, page, page},
+		"one good one in the middle": {concat(rows(3*page, locked), rows(1, good), rows(3*page, poisoned)), Partial,
+			3 * page, 3 * page},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -45,12 +47,14 @@ func TestSweepGoesOnPastRowsThatCannotBeTimedOut(t *testing.T) {
 			for sweep := range 2 {
 				report := r.sweep(t.Context())
 				r.metrics.observe(report)
-				if report.Outcome != test.outcome || report.Locked != test.locked || report.Failed != test.failed || report.Overdue != wantDone {
+				if report.Outcome != test.outcome || report.Locked != test.locked || report.Failed != test.failed ||
+					report.Overdue != wantDone {
 					t.Errorf("sweep %d reported %+v, want %s with %d overdue, %d locked, %d failed",
 						sweep, report, test.outcome, wantDone, test.locked, test.failed)
 				}
 				if (report.Error != "") != (test.outcome == Partial) || len(report.Error) > 200 {
-					t.Errorf("sweep %d has the error %q, want a short one if and only if it is partial", sweep, report.Error)
+					t.Errorf("sweep %d has the error %q, want a short one if and only if it is partial", sweep,
+						report.Error)
 				}
 				if report.Examined != 3 {
 					t.Errorf("sweep %d examined %d pending rows, want 3", sweep, report.Examined)
@@ -94,7 +98,8 @@ func TestReportStaysShort(t *testing.T) {
 	f.table.overdue = rows(3*pageSize, poisoned)
 	f.table.failed = errors.New(strings.Repeat("a long reason ", 10_000))
 	report := sweepOnce(t, f)
-	if len(report.Error) > 1100 || !strings.HasPrefix(report.Error, "3000 overdue rows cannot be timed out") || strings.Count(report.Error, "reason") < 3 {
+	if len(report.Error) > 1100 || !strings.HasPrefix(report.Error, "3000 overdue rows cannot be timed out") ||
+		strings.Count(report.Error, "reason") < 3 {
 		t.Errorf("the error has %d bytes, want at most 1100 with 3 reasons: %.200s", len(report.Error), report.Error)
 	}
 }
@@ -119,7 +124,8 @@ func TestStatementsForRowsThatFail(t *testing.T) {
 				f.table.statements = 0
 				report := r.sweep(t.Context())
 				if report.Failed != want || f.table.statements > most || f.table.statements < min(want, most) {
-					t.Errorf("%s: %d of %d rows failed, with %d statements, want at most %d statements", name, report.Failed, want, f.table.statements, most)
+					t.Errorf("%s: %d of %d rows failed, with %d statements, want at most %d statements", name,
+						report.Failed, want, f.table.statements, most)
 				}
 			}
 			for i, of := range f.table.overdue {
@@ -151,7 +157,8 @@ func TestBudgetForLockedRows(t *testing.T) {
 			}
 			report := r.sweep(t.Context())
 			if took := time.Duration(report.Took * float64(time.Second)); took >= walkBudget+2*perPage {
-				t.Errorf("sweep %d took %v, want at most the budget, the page that exceeds it, and the last page", sweep, took)
+				t.Errorf("sweep %d took %v, want at most the budget, the page that exceeds it, and the last page",
+					sweep, took)
 			}
 			if report.Outcome != Partial || report.Examined != 3 {
 				t.Errorf("sweep %d reported %+v, want partial with 3 examined", sweep, report)
@@ -172,8 +179,8 @@ func TestBudgetForLockedRows(t *testing.T) {
 	})
 }
 
-// TestBudgetForRetries has rows on which statements fail only after the statement_timeout. A sweep does not try one after the
-// other before it looks at the other rows.
+// TestBudgetForRetries has rows on which statements fail only after the statement_timeout. A sweep does not try one
+// after the other before it looks at the other rows.
 func TestBudgetForRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newSimulatedFixture(t, 0)
@@ -183,7 +190,8 @@ func TestBudgetForRetries(t *testing.T) {
 		f.table.overdue = append(f.table.overdue, good)
 		f.table.took, f.table.statements = 5*time.Second, 0
 		if report := r.sweep(t.Context()); report.Overdue != 1 || f.table.statements > 2 {
-			t.Errorf("reported %+v after %d statements, want the good row timed out by the second one", report, f.table.statements)
+			t.Errorf("reported %+v after %d statements, want the good row timed out by the second one", report,
+				f.table.statements)
 		}
 	})
 }
@@ -193,7 +201,8 @@ func TestBudgetForRetries(t *testing.T) {
 func TestBudgetForRowsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newSimulatedFixture(t, 0)
-		f.table.overdue = concat(rows(2*pageSize, poisoned), interleaved(pageSize, slices.Concat(rows(99, poisoned), rows(1, good))...), rows(60, good))
+		f.table.overdue = concat(rows(2*pageSize, poisoned),
+			interleaved(pageSize, slices.Concat(rows(99, poisoned), rows(1, good))...), rows(60, good))
 		f.table.took = 20 * time.Millisecond
 		r := newTestReconciler(t, f)
 		budget := (walkBudget + r.searchBudget() + retryBudget).Seconds() + 1
@@ -209,8 +218,8 @@ func TestBudgetForRowsThatFail(t *testing.T) {
 	})
 }
 
-// TestGoodRowsBesideRowsThatFail has a few good rows after thousands that cannot be timed out. The search finds the good ones with
-// few statements, long before it knows each row that cannot be timed out.
+// TestGoodRowsBesideRowsThatFail has a few good rows after thousands that cannot be timed out. The search finds the
+// good ones with few statements, long before it knows each row that cannot be timed out.
 func TestGoodRowsBesideRowsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newSimulatedFixture(t, 0)
@@ -238,8 +247,9 @@ func TestSweepBeginsAgainAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestMoreRowsThatFailThanAreRemembered has good rows among the failing rows of a page, while a reconciler remembers as many
-// failed rows as it may. The rows of the page are not remembered, and their good rows are timed out when there is room again.
+// TestMoreRowsThatFailThanAreRemembered has good rows among the failing rows of a page, while a reconciler remembers
+// as many failed rows as it may. The rows of the page are not remembered, and their good rows are timed out when there
+// is room again.
 func TestMoreRowsThatFailThanAreRemembered(t *testing.T) {
 	f := newFixture(t, 0)
 	f.table.overdue = concat(rows(10, good), rows(1, poisoned), rows(maxFailed, done))
@@ -249,15 +259,16 @@ func TestMoreRowsThatFailThanAreRemembered(t *testing.T) {
 	}
 	r.overdue.suspects = [][]string{{"11"}} // the search goes on, so that the sweep tries no failed row again
 	if report := r.sweep(t.Context()); report.Failed != maxFailed-1 || f.table.count(good) != 10 {
-		t.Errorf("reported %+v with %d good rows left, want %d failed ones, and 10", report, f.table.count(good), maxFailed-1)
+		t.Errorf("reported %+v with %d good rows left, want %d failed ones, and 10", report, f.table.count(good),
+			maxFailed-1)
 	}
 	if report := r.sweep(t.Context()); report.Failed != 1 || f.table.count(good) != 0 {
 		t.Errorf("reported %+v with %d good rows left, want one failed, and none", report, f.table.count(good))
 	}
 }
 
-// TestRowsThatEndAreForgotten ends rows after a statement on them has failed. The next sweep that tries one of them again
-// counts them no longer.
+// TestRowsThatEndAreForgotten ends rows after a statement on them has failed. The next sweep that tries one of them
+// again counts them no longer.
 func TestRowsThatEndAreForgotten(t *testing.T) {
 	f := newFixture(t, 0)
 	f.table.overdue = rows(5, poisoned)

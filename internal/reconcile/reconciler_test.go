@@ -66,7 +66,8 @@ func TestHungSweepLosesItsLock(t *testing.T) {
 	}
 }
 
-// TestSweepIsSkipped lets another process sweep. The gauge of stuck rows has the number of the last sweep that has ended.
+// TestSweepIsSkipped lets another process sweep. The gauge of stuck rows has the number of the last sweep that has
+// ended.
 func TestSweepIsSkipped(t *testing.T) {
 	db, err := sql.Open("pgx", testenv.Postgres(t))
 	testenv.Must(t, err)
@@ -87,8 +88,8 @@ func TestSweepIsSkipped(t *testing.T) {
 	}
 }
 
-// TestSweepKeepsItsConnection sweeps twice with one connection to the database. A sweep that commits leaves the connection as it
-// was. A sweep that fails closes it.
+// TestSweepKeepsItsConnection sweeps twice with one connection to the database. A sweep that commits leaves the
+// connection as it was. A sweep that fails closes it.
 func TestSweepKeepsItsConnection(t *testing.T) {
 	db, err := sql.Open("pgx", testenv.Postgres(t))
 	testenv.Must(t, err)
@@ -97,7 +98,8 @@ func TestSweepKeepsItsConnection(t *testing.T) {
 	r := newTestReconciler(t, newFixture(t, 0))
 	r.db = db
 	session := func() string { // a process of PostgreSQL and a setting that sweeps change
-		return testenv.Query[string](t, db, `SELECT pg_backend_pid() || ' ' || current_setting('idle_in_transaction_session_timeout')`)
+		return testenv.Query[string](t, db,
+			`SELECT pg_backend_pid() || ' ' || current_setting('idle_in_transaction_session_timeout')`)
 	}
 	first := session()
 	_, err = r.Sweep(t.Context())
@@ -156,11 +158,13 @@ func TestAgeOfTheLastSweep(t *testing.T) {
 		const took = 20 // seconds
 		tx, err := r.lock(t.Context())
 		testenv.Must(t, err)
-		testenv.Must(t, r.recordAndUnlock(t.Context(), tx, Report{StartedAt: time.Now().Add(wrong), Took: took, Outcome: OK}))
+		testenv.Must(t, r.recordAndUnlock(t.Context(), tx, Report{StartedAt: time.Now().Add(wrong), Took: took,
+			Outcome: OK}))
 		last, age, err := r.Last(t.Context())
 		testenv.Must(t, err)
 		if last.Took != took || age < took*time.Second || age > (took+10)*time.Second {
-			t.Errorf("with a clock that is wrong by %v: the sweep took %v s and began %v ago, want %d s, and that long ago",
+			t.Errorf("with a clock that is wrong by %v: the sweep took %v s and began %v ago, want %d s, and that "+
+				"long ago",
 				wrong, last.Took, age, took)
 		}
 	}
@@ -242,8 +246,10 @@ func TestEvery(t *testing.T) {
 			}
 		})
 		const s = time.Second
-		if want := []time.Duration{10 * s, 20 * s, 35 * s, 40 * s, 50 * s, 60 * s}; err != nil || !slices.Equal(calls, want) {
-			t.Errorf("the job was called after %v, and Every returns %v; want calls after %v, and no error", calls, err, want)
+		if want := []time.Duration{10 * s, 20 * s, 35 * s, 40 * s, 50 * s, 60 * s}; err != nil ||
+			!slices.Equal(calls, want) {
+			t.Errorf("the job was called after %v, and Every returns %v; want calls after %v, and no error", calls,
+				err, want)
 		}
 	})
 }
@@ -257,10 +263,12 @@ func TestProbe(t *testing.T) {
 		happens func(t *testing.T, f *fixture)
 		want    [2]int // sweeps of each reconciler, without the one at its start
 	}{
-		"intact":                   {func(*testing.T, *fixture) {}, [2]int{0, 0}},
-		"a shard was wiped":        {func(t *testing.T, f *fixture) { f.do(t, "DEL", "delay:{test.other:2}:marker") }, [2]int{0, probes}},
-		"Redis was wiped":          {func(t *testing.T, f *fixture) { f.wipe(t) }, [2]int{probes, probes}},
-		"Redis returns no markers": {func(_ *testing.T, f *fixture) { f.fails["Intact"] = true }, [2]int{probes, probes}},
+		"intact": {func(*testing.T, *fixture) {}, [2]int{0, 0}},
+		"a shard was wiped": {func(t *testing.T, f *fixture) { f.do(t, "DEL", "delay:{test.other:2}:marker") },
+			[2]int{0, probes}},
+		"Redis was wiped": {func(t *testing.T, f *fixture) { f.wipe(t) }, [2]int{probes, probes}},
+		"Redis returns no markers": {func(_ *testing.T, f *fixture) { f.fails["Intact"] = true },
+			[2]int{probes, probes}},
 		"Redis is away for two probes": {func(_ *testing.T, f *fixture) {
 			time.AfterFunc(5*time.Second, func() { f.away.Store(true) })
 			time.AfterFunc(9*time.Second, func() { f.away.Store(false) })

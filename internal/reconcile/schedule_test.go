@@ -18,13 +18,15 @@ func TestConfig(t *testing.T) {
 		cfg  Config
 		want string // part of the error; empty: none
 	}{
-		"defaults":                 {Config{}, ""},
-		"seconds":                  {Config{Schedule: "@every 1s", Lookahead: 2 * time.Second}, ""},
-		"every minute":             {Config{Schedule: "* * * * *"}, ""},
-		"a descriptor":             {Config{Schedule: "@hourly", Lookahead: 2 * time.Hour}, ""},
-		"a zone":                   {Config{Schedule: "TZ=Europe/Berlin */10 * * * *", Lookahead: 20 * time.Minute}, ""},
-		"a zone and an interval":   {Config{Schedule: "CRON_TZ=UTC @every 1m"}, ""},
-		"the zone of the machine":  {Config{Schedule: "TZ=Local */10 * * * *", Lookahead: 20 * time.Minute}, "TZ=Local is not a time zone"},
+		"defaults":     {Config{}, ""},
+		"seconds":      {Config{Schedule: "@every 1s", Lookahead: 2 * time.Second}, ""},
+		"every minute": {Config{Schedule: "* * * * *"}, ""},
+		"a descriptor": {Config{Schedule: "@hourly", Lookahead: 2 * time.Hour}, ""},
+		"a zone": {Config{Schedule: "TZ=Europe/Berlin */10 * * * *", Lookahead: 20 * time.Minute},
+			""},
+		"a zone and an interval": {Config{Schedule: "CRON_TZ=UTC @every 1m"}, ""},
+		"the zone of the machine": {Config{Schedule: "TZ=Local */10 * * * *", Lookahead: 20 * time.Minute},
+			"TZ=Local is not a time zone"},
 		"the machine's, for cron":  {Config{Schedule: "CRON_TZ=Local @every 1m"}, "TZ=Europe/Berlin"},
 		"rarely":                   {Config{Schedule: "0 12 * * *"}, ""},
 		"a short look-ahead":       {Config{Schedule: "* * * * *", Lookahead: time.Second}, "less than twice 1s"},
@@ -51,7 +53,8 @@ func TestConfig(t *testing.T) {
 			switch {
 			case test.want == "" && err != nil:
 				t.Errorf("got the error %v, want none", err)
-			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n")):
+			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want) ||
+				strings.Contains(err.Error(), "\n")):
 				t.Errorf("got the error %v, want an error of one line that contains %q", err, test.want)
 			}
 		})
@@ -63,8 +66,10 @@ func TestDescribeBound(t *testing.T) {
 	for schedule, want := range map[string]string{
 		"@every 1m":                   "1m2s (an interval of 1m0s and a grace of 2s)",
 		"TZ=Europe/Berlin @every 30s": "32s (an interval of 30s and a grace of 2s)",
-		"* * * * *":                   "2m32s (half a look-ahead, 2m30s, because the schedule is a cron expression, and a grace of 2s)",
-		"@daily":                      "2m32s (half a look-ahead, 2m30s, because the schedule is a cron expression, and a grace of 2s)",
+		"* * * * *": "2m32s (half a look-ahead, 2m30s, because the schedule is a cron expression, " +
+			"and a grace of 2s)",
+		"@daily": "2m32s (half a look-ahead, 2m30s, because the schedule is a cron expression, " +
+			"and a grace of 2s)",
 	} {
 		cfg := Config{Schedule: schedule, Lookahead: 5 * time.Minute}
 		r, err := New(nil, "kind", &fakeTable{}, newQueue(t, nil), cfg, slog.New(slog.DiscardHandler), nil)
@@ -78,12 +83,15 @@ func TestDescribeBound(t *testing.T) {
 // TestAnyScheduleIsAcceptedOrRejected parses random text. The result is an error of one line, or a schedule and an
 // interval of at most half the look-ahead.
 func TestAnyScheduleIsAcceptedOrRejected(t *testing.T) {
-	pieces := []string{"TZ=", "CRON_TZ=", "UTC", "Local", "Europe/Berlin", " ", "  ", "\n", "\t", "@every", "@daily", "@", "1h", "-5s", "1ns", "9999999h",
+	pieces := []string{"TZ=", "CRON_TZ=", "UTC", "Local", "Europe/Berlin", " ", "  ", "\n", "\t", "@every", "@daily",
+		"@", "1h", "-5s", "1ns", "9999999h",
 		"*", "*/5", "?", "1-5", "5-1", "/", ",", "-", "0", "59", "60", "mon", "jan", "99999999999999999999", "\xff", "é", "../../etc/passwd"}
 	text := rapid.OneOf(
 		rapid.String(),
-		rapid.Map(rapid.SliceOf(rapid.SampledFrom(pieces)), func(some []string) string { return strings.Join(some, "") }),
-		rapid.Map(rapid.SliceOfN(rapid.SampledFrom(pieces), 5, 6), func(some []string) string { return strings.Join(some, " ") }),
+		rapid.Map(rapid.SliceOf(rapid.SampledFrom(pieces)),
+			func(some []string) string { return strings.Join(some, "") }),
+		rapid.Map(rapid.SliceOfN(rapid.SampledFrom(pieces), 5, 6),
+			func(some []string) string { return strings.Join(some, " ") }),
 	)
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := Config{
@@ -92,10 +100,13 @@ func TestAnyScheduleIsAcceptedOrRejected(t *testing.T) {
 		}
 		filled, schedule, interval, err := cfg.withDefaults()
 		switch {
-		case err != nil && slices.ContainsFunc([]rune(err.Error()), func(r rune) bool { return r == '\n' || r == '\r' }):
+		case err != nil && slices.ContainsFunc([]rune(err.Error()),
+			func(r rune) bool { return r == '\n' || r == '\r' }):
 			t.Fatalf("%q is rejected with more than one line: %v", cfg.Schedule, err)
-		case err == nil && (interval < time.Second || interval > filled.Lookahead/2 || schedule.Next(time.Now()).IsZero()):
-			t.Fatalf("%q is accepted, with an interval of %v and a look-ahead of %v", cfg.Schedule, interval, filled.Lookahead)
+		case err == nil && (interval < time.Second || interval > filled.Lookahead/2 ||
+			schedule.Next(time.Now()).IsZero()):
+			t.Fatalf("%q is accepted, with an interval of %v and a look-ahead of %v", cfg.Schedule, interval,
+				filled.Lookahead)
 		}
 	})
 }

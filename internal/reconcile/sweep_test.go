@@ -84,7 +84,8 @@ func TestSweepRepairs(t *testing.T) {
 			}
 			other := func(within time.Duration) bool { return within != defaultLookahead }
 			if slices.ContainsFunc(f.table.withins, other) {
-				t.Errorf("the sweeps read rows that are due within %v, want within %v", f.table.withins, defaultLookahead)
+				t.Errorf("the sweeps read rows that are due within %v, want within %v", f.table.withins,
+					defaultLookahead)
 			}
 		})
 	}
@@ -110,14 +111,15 @@ func TestSweepWithoutTheQueue(t *testing.T) {
 			report = sweepOnce(t, f)
 			depth, err := f.queue.Depth(t.Context())
 			if err != nil || report.Outcome != OK || depth != (delay.Depth{Scheduled: 10}) || !f.intact(t) {
-				t.Errorf("the next sweep reported %+v, and the queue holds %+v, %v; want ok, 10 scheduled tasks and a marker", report, depth, err)
+				t.Errorf("the next sweep reported %+v, and the queue holds %+v, %v; want ok, 10 scheduled tasks and "+
+					"a marker", report, depth, err)
 			}
 		})
 	}
 }
 
-// TestSweepAlone sweeps a table of a service without a queue: it times out the rows that are due, also those that the grace would
-// leave to a worker. This is no repair, so it logs nothing.
+// TestSweepAlone sweeps a table of a service without a queue: it times out the rows that are due, also those that the
+// grace would leave to a worker. This is no repair, so it logs nothing.
 func TestSweepAlone(t *testing.T) {
 	db, err := sql.Open("pgx", testenv.Postgres(t))
 	testenv.Must(t, err)
@@ -133,7 +135,8 @@ func TestSweepAlone(t *testing.T) {
 		t.Errorf("the sweep reported %+v, want 5 overdue and 1 locked", last)
 	}
 	if len(table.withins) > 0 || table.graces[0] != time.Microsecond {
-		t.Errorf("the sweep read rows that are due within %v, and overdue by %v; want only those that are due", table.withins, table.graces)
+		t.Errorf("the sweep read rows that are due within %v, and overdue by %v; want only those that are due",
+			table.withins, table.graces)
 	}
 	table.overdue = rows(5, good)
 	r.sweepAndLog(t.Context()) // ok again, which is logged
@@ -197,7 +200,8 @@ func TestWipeDuringASweep(t *testing.T) {
 func TestSlowRedisMakesNoTaskLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newSimulatedFixture(t, 10)
-		_, err := f.queue.Locate(t.Context(), f.table.ids) // so that Redis knows the script, and the step is one command
+		// so that Redis knows the script, and the step is one command
+		_, err := f.queue.Locate(t.Context(), f.table.ids)
 		testenv.Must(t, err)
 		f.after = func(step string) {
 			if step == "Locate" {

@@ -24,11 +24,13 @@ import (
 func TestHandle(t *testing.T) {
 	l := newLibrary(t, 4)
 	book := l.book(t)
-	due, early, ended, locked := l.loan(t, book, -time.Minute), l.loan(t, book, time.Hour), l.loan(t, book, -time.Minute), l.loan(t, book, -time.Minute)
+	due, early, ended, locked := l.loan(t, book, -time.Minute), l.loan(t, book, time.Hour), l.loan(t, book,
+		-time.Minute), l.loan(t, book, -time.Minute)
 	l.exec(t, `UPDATE loans SET status = 'returned' WHERE id = $1`, ended)
 	l.lock(t, `SELECT FROM loans WHERE id = $1 FOR UPDATE`, locked)
 
-	outcomes, err := l.Handle(t.Context(), tasksOf(due, "no uuid", ended, keyset.NewID().String(), strings.ToUpper(early), early, locked))
+	outcomes, err := l.Handle(t.Context(), tasksOf(due, "no uuid", ended, keyset.NewID().String(),
+		strings.ToUpper(early), early, locked))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +46,8 @@ func TestHandle(t *testing.T) {
 	}
 	i := slices.IndexFunc(l.observed, func(v Verdict) bool { return v.ID == due })
 	if i < 0 || len(l.observed) != 7 || l.actor != ByWorker {
-		t.Fatalf("%d verdicts were observed, by the %s; want 7 by the worker, one of them on %s", len(l.observed), l.actor, due)
+		t.Fatalf("%d verdicts were observed, by the %s; want 7 by the worker, one of them on %s", len(l.observed),
+			l.actor, due)
 	}
 	got := l.observed[i]
 	if got.Late < time.Minute || got.Late > 2*time.Minute {
@@ -53,16 +56,19 @@ func TestHandle(t *testing.T) {
 	if got.Late = 0; got != (Verdict{ID: due, State: TimedOut, Owner: book, Reason: "overdue"}) {
 		t.Errorf("the verdict on the loan that is due is %+v", got)
 	}
-	if text := l.logged.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "kind=loan.expire") || !strings.Contains(text, "tasks=3") {
+	if text := l.logged.String(); strings.Count(text, "level=WARN") != 1 ||
+		!strings.Contains(text, "kind=loan.expire") || !strings.Contains(text, "tasks=3") {
 		t.Errorf("the log of three tasks without a row is\n%s\nwant one warning with the kind and their number", text)
 	}
-	if outcomes, err := l.Handle(t.Context(), tasksOf(due)); err != nil || outcomes[0] != delay.Done() || l.free(t, book) != 1 {
-		t.Errorf("a second call returns %v, %v, and the book was freed %d times; want done, and once", outcomes, err, l.free(t, book))
+	if outcomes, err := l.Handle(t.Context(), tasksOf(due)); err != nil || outcomes[0] != delay.Done() ||
+		l.free(t, book) != 1 {
+		t.Errorf("a second call returns %v, %v, and the book was freed %d times; want done, and once", outcomes, err,
+			l.free(t, book))
 	}
 }
 
-// TestLockedSharedRow locks a book. A statement waits for the lock only a short time. Then the loans of the other book are
-// timed out, and the others are blocked. The lock_timeout of the session stays as it was.
+// TestLockedSharedRow locks a book. A statement waits for the lock only a short time. Then the loans of the other book
+// are timed out, and the others are blocked. The lock_timeout of the session stays as it was.
 func TestLockedSharedRow(t *testing.T) {
 	l := newLibrary(t, 1)
 	lockedBook, freeBook := l.book(t), l.book(t)
@@ -90,8 +96,8 @@ func TestLockedSharedRow(t *testing.T) {
 	}
 }
 
-// TestManyRowsOfALockedSharedRow times out batch after batch of loans of a locked book. At most one batch in a second waits
-// for the lock.
+// TestManyRowsOfALockedSharedRow times out batch after batch of loans of a locked book. At most one batch in a second
+// waits for the lock.
 func TestManyRowsOfALockedSharedRow(t *testing.T) {
 	l := newLibrary(t, 1)
 	book := l.book(t)
@@ -108,12 +114,13 @@ func TestManyRowsOfALockedSharedRow(t *testing.T) {
 		waits[*l.lastLockTimeout.Load()] = true
 	}
 	if most := int(time.Since(began)/noWaitFor) + 1; len(waits) > most {
-		t.Errorf("%d of %d batches waited for the lock, want at most %d in %v", len(waits), batches, most, time.Since(began))
+		t.Errorf("%d of %d batches waited for the lock, want at most %d in %v", len(waits), batches, most,
+			time.Since(began))
 	}
 }
 
-// TestLockTimeoutIsBlocked lets each statement end with a lock timeout, also the second one on the rows whose shared rows
-// are free. All rows are blocked, and no attempt counts as failed.
+// TestLockTimeoutIsBlocked lets each statement end with a lock timeout, also the second one on the rows whose shared
+// rows are free. All rows are blocked, and no attempt counts as failed.
 func TestLockTimeoutIsBlocked(t *testing.T) {
 	l := newLibrary(t, 1)
 	ids := []string{l.loan(t, l.book(t), -time.Minute), l.loan(t, l.book(t), -time.Minute)}
@@ -179,7 +186,8 @@ func TestHungDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := sql.OpenDB(hung{})
 		defer pool.Close()
-		db, err := gorm.Open(gormpg.New(gormpg.Config{Conn: pool}), &gorm.Config{DisableAutomaticPing: true, Logger: logger.Discard})
+		db, err := gorm.Open(gormpg.New(gormpg.Config{Conn: pool}),
+			&gorm.Config{DisableAutomaticPing: true, Logger: logger.Discard})
 		testenv.Must(t, err)
 		table := NewTable(db, "loan.expire", loanRows, nil, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -187,7 +195,8 @@ func TestHungDatabase(t *testing.T) {
 		_, _, pendingErr := table.Pending(ctx, keyset.Cursor{}, 0, 10)
 		_, _, timeOutErr := table.TimeOut(ctx, []string{keyset.NewID().String()})
 		if pendingErr == nil || !errors.Is(timeOutErr, ErrUnavailable) || ctx.Err() != nil {
-			t.Errorf("Pending returns %v and TimeOut %v, and an hour has passed: %v; want errors before, the second one ErrUnavailable",
+			t.Errorf("Pending returns %v and TimeOut %v, and an hour has passed: %v; want errors before, the second "+
+				"one ErrUnavailable",
 				pendingErr, timeOutErr, ctx.Err() != nil)
 		}
 		r := newTestReconciler(t, newSimulatedFixture(t, 0))
@@ -247,7 +256,8 @@ func TestHandleAfterErrors(t *testing.T) {
 // that the task of this row is not acknowledged.
 func TestHandleWithoutAVerdict(t *testing.T) {
 	l := newLibrary(t, 1)
-	l.rows.TimeOut = `SELECT ($1::uuid[])[1] AS id, 'timed_out' AS state, 0 AS late_us, 0 AS left_us WHERE $2::text <> ''`
+	l.rows.TimeOut = `SELECT ($1::uuid[])[1] AS id, 'timed_out' AS state, 0 AS late_us, 0 AS left_us
+		WHERE $2::text <> ''`
 	if outcomes, err := l.Handle(t.Context(), tasksOf(keyset.NewID().String(), keyset.NewID().String())); err == nil {
 		t.Errorf("outcomes %v, want an error", outcomes)
 	}
@@ -262,7 +272,8 @@ func TestStatesBecomeOutcomes(t *testing.T) {
 			t.Errorf("the outcome of %s is %+v, want %+v", state, got, want)
 		}
 	}
-	if got := (Verdict{State: "canceled"}).outcome(t.Context()); got.Err() == nil || !strings.Contains(got.Err().Error(), "canceled") {
+	if got := (Verdict{State: "canceled"}).outcome(t.Context()); got.Err() == nil ||
+		!strings.Contains(got.Err().Error(), "canceled") {
 		t.Errorf("the outcome of an unknown state is %+v, want Fail with an error that names it", got)
 	}
 }
@@ -278,10 +289,12 @@ func TestTimeOutWithoutIDs(t *testing.T) {
 // TestRowsWithoutOwner times out rows that have no owner and no reason, and whose column of due times has another name.
 func TestRowsWithoutOwner(t *testing.T) {
 	l := newLibrary(t, 1)
-	l.exec(t, `CREATE TABLE seats (id uuid PRIMARY KEY, status text NOT NULL, held_until timestamptz NOT NULL, freed_at timestamptz)`)
+	l.exec(t,
+		`CREATE TABLE seats (id uuid PRIMARY KEY, status text NOT NULL, held_until timestamptz NOT NULL, freed_at timestamptz)`)
 	seat := func(in time.Duration) string {
 		id := keyset.NewID().String()
-		l.exec(t, `INSERT INTO seats VALUES ($1, 'pending', now() + $2 * interval '1 microsecond')`, id, in.Microseconds())
+		l.exec(t, `INSERT INTO seats VALUES ($1, 'pending', now() + $2 * interval '1 microsecond')`, id,
+			in.Microseconds())
 		return id
 	}
 	due, early := seat(-time.Minute), seat(time.Minute)
@@ -322,10 +335,11 @@ func TestCheckNamesWrongStatement(t *testing.T) {
 		change func(*Rows)
 		want   string
 	}{
-		"table":   {func(r *Rows) { r.Table = "loan" }, `relation "loan" does not exist`},
-		"due":     {func(r *Rows) { r.Due = "due" }, `column "due" does not exist`},
-		"ended":   {func(r *Rows) { r.TimeOut = `WITH done AS (SELECT $2::text)` }, `relation "ended" does not exist`},
-		"due_at":  {func(r *Rows) { r.TimeOut = `WITH ended AS (SELECT $2::text AS id)` }, `column "due_at" does not exist`},
+		"table": {func(r *Rows) { r.Table = "loan" }, `relation "loan" does not exist`},
+		"due":   {func(r *Rows) { r.Due = "due" }, `column "due" does not exist`},
+		"ended": {func(r *Rows) { r.TimeOut = `WITH done AS (SELECT $2::text)` }, `relation "ended" does not exist`},
+		"due_at": {func(r *Rows) { r.TimeOut = `WITH ended AS (SELECT $2::text AS id)` },
+			`column "due_at" does not exist`},
 		"pending": {func(r *Rows) { r.Pending = `SELECT x` }, `"SELECT x"`},
 		"free":    {func(r *Rows) { r.Free = `SELECT x` }, `"SELECT x"`},
 	} {

@@ -38,7 +38,8 @@ func TestRequestID(t *testing.T) {
 	for id, valid := range map[string]bool{
 		"a-valid_id.1": true, "": false, strings.Repeat("x", 65): false, "in two words": false, "a\"b": false,
 	} {
-		if got := send(t, h, "GET", "/", "", "X-Request-ID: "+id).Header().Get("X-Request-Id"); (got == id) != valid || got == "" {
+		if got := send(t, h, "GET", "/", "", "X-Request-ID: "+id).Header().Get("X-Request-Id"); (got == id) != valid ||
+			got == "" {
 			t.Errorf("client sends X-Request-ID %q: the answer has %q, want the same: %v", id, got, valid)
 		}
 	}
@@ -52,7 +53,8 @@ func TestRecover(t *testing.T) {
 	if err := json.Unmarshal(a.Body.Bytes(), &p); err != nil {
 		t.Fatal(err)
 	}
-	if a.Code != 500 || p.Type != "/problems/internal" || p.RequestID != "find-me" || strings.Contains(p.Detail, "text of the panic") {
+	if a.Code != 500 || p.Type != "/problems/internal" || p.RequestID != "find-me" ||
+		strings.Contains(p.Detail, "text of the panic") {
 		t.Errorf("the answer is %d %s, want 500, the request id and no text of the panic", a.Code, a.Body)
 	}
 	for _, part := range []string{"text of the panic", "middleware_test.go", "find-me"} {

@@ -14,18 +14,20 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// TestProblemWithExtensions checks that extensions stand beside the other members of a problem, and that a problem without
-// them has no further members.
+// TestProblemWithExtensions checks that extensions stand beside the other members of a problem, and that a problem
+// without them has no further members.
 func TestProblemWithExtensions(t *testing.T) {
 	base := []string{"detail", "instance", "request_id", "status", "title", "type"}
 	for name, test := range map[string]struct {
 		problem rest.Problem
 		members []string
 	}{
-		"none":            {rest.Problem{}, base},
-		"empty":           {rest.Problem{Extensions: map[string]any{}}, base},
-		"one":             {rest.Problem{Extensions: map[string]any{"open_rows": []string{"a", "b"}}}, append(slices.Clone(base), "open_rows")},
-		"two, and fields": {rest.Problem{Errors: []rest.FieldError{{Detail: "d"}}, Extensions: map[string]any{"x": 1, "y": "}"}}, append(slices.Clone(base), "errors", "x", "y")},
+		"none":  {rest.Problem{}, base},
+		"empty": {rest.Problem{Extensions: map[string]any{}}, base},
+		"one": {rest.Problem{Extensions: map[string]any{"open_rows": []string{"a", "b"}}},
+			append(slices.Clone(base), "open_rows")},
+		"two, and fields": {rest.Problem{Errors: []rest.FieldError{{Detail: "d"}},
+			Extensions: map[string]any{"x": 1, "y": "}"}}, append(slices.Clone(base), "errors", "x", "y")},
 	} {
 		body, err := json.Marshal(test.problem)
 		if err != nil {
@@ -45,7 +47,8 @@ func TestProblemWithExtensions(t *testing.T) {
 	}
 	body, err := json.Marshal(rest.Problem{Instance: "/<\xff", Extensions: map[string]any{"x": "\xff"}})
 	var decoded struct{ Instance, X string }
-	if err := errors.Join(err, json.Unmarshal(body, &decoded)); err != nil || decoded.Instance != "/<\ufffd" || decoded.X != "\ufffd" {
+	if err := errors.Join(err, json.Unmarshal(body, &decoded)); err != nil || decoded.Instance != "/<\ufffd" ||
+		decoded.X != "\ufffd" {
 		t.Errorf("a problem with texts that are not UTF-8 is %s, %v; want U+FFFD in them", body, err)
 	}
 	if _, err := json.Marshal(rest.Problem{Extensions: map[string]any{"x": func() {}}}); err == nil {
@@ -53,8 +56,8 @@ func TestProblemWithExtensions(t *testing.T) {
 	}
 }
 
-// TestLevelOfRequests checks the level of the line that Log writes for an answer. Requests rejected because of overload are
-// many, and have the level DEBUG.
+// TestLevelOfRequests checks the level of the line that Log writes for an answer. Requests rejected because of
+// overload are many, and have the level DEBUG.
 func TestLevelOfRequests(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	text := &bytes.Buffer{}
@@ -86,7 +89,8 @@ func TestLevelOfRequests(t *testing.T) {
 			t.Fatalf("%s: the log is %q: %v", path, text, err)
 		}
 		if line.Level != test.level || line.Path != path || line.Status != test.status || a.Code != test.status {
-			t.Errorf("the answer to %s has status %d, and the log the line %s; want level %s and status %d", path, a.Code, text, test.level, test.status)
+			t.Errorf("the answer to %s has status %d, and the log the line %s; want level %s and status %d", path,
+				a.Code, text, test.level, test.status)
 		}
 		if retry := a.Header().Get("Retry-After"); (retry == "1") != (test.status == 503) {
 			t.Errorf("the answer to %s has Retry-After %q", path, retry)

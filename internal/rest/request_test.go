@@ -80,53 +80,81 @@ func TestInvalidRequests(t *testing.T) {
 		class              rest.Class
 		fields             []string // pointers and parameters of the field errors
 	}{
-		"no body":                        {"POST", "/things", "", []string{"Content-Type: application/json"}, 400, rest.Malformed, nil},
-		"malformed JSON":                 {"POST", "/things", `{"parts":[`, nil, 400, rest.Malformed, nil},
-		"not JSON":                       {"POST", "/things", `parts=1`, nil, 400, rest.Malformed, nil},
-		"second value":                   {"POST", "/things", thing + thing, nil, 400, rest.Malformed, nil},
-		"duplicate field":                {"POST", "/things", `{"parts":[],` + thing[1:], nil, 400, rest.Malformed, nil},
-		"duplicate field of a part":      {"POST", "/things", `{"parts":[{"name":"a","name":"b"}]}`, nil, 400, rest.Malformed, nil},
-		"nested too deeply":              {"POST", "/things", strings.Repeat("[", 15_000), nil, 400, rest.Malformed, nil},
-		"truncated object":               {"POST", "/things", `{"parts"`, nil, 400, rest.Malformed, nil},
-		"trailing comma":                 {"POST", "/things", `{"parts":[],}`, nil, 400, rest.Malformed, nil},
-		"not UTF-8":                      {"POST", "/things", "{\"parts\":[\"\xff\"]}", nil, 400, rest.Malformed, nil},
-		"half a surrogate pair":          {"POST", "/things", `{"parts":["\ud800"]}`, nil, 400, rest.Malformed, nil},
-		"trailing bracket":               {"POST", "/things", thing + "]", nil, 400, rest.Malformed, nil},
-		"compressed body":                {"POST", "/things", thing, []string{"Content-Encoding: gzip"}, 415, rest.MediaType, nil},
-		"no content type":                {"POST", "/things", thing, []string{"Content-Type: "}, 415, rest.MediaType, nil},
-		"text content type":              {"POST", "/things", thing, []string{"Content-Type: text/plain"}, 415, rest.MediaType, nil},
-		"form content type":              {"POST", "/things", thing, []string{"Content-Type: application/x-www-form-urlencoded"}, 415, rest.MediaType, nil},
-		"unsupported charset":            {"POST", "/things", thing, []string{"Content-Type: application/json; charset=latin1"}, 415, rest.MediaType, nil},
-		"body over the limit":            {"POST", "/things", `{"parts":"` + strings.Repeat("x", 16<<10) + `"}`, nil, 413, rest.BodyTooLarge, nil},
-		"body and spaces over the limit": {"POST", "/things", thing + strings.Repeat(" ", 16<<10), nil, 413, rest.BodyTooLarge, nil},
-		"array as body":                  {"POST", "/things", `[]`, nil, 422, rest.Invalid, []string{""}},
-		"null as body":                   {"POST", "/things", `null`, nil, 422, rest.Invalid, []string{""}},
-		"unknown fields":                 {"POST", "/things", `{"parts":[{"name":"a"}],"Parts":1,"a/b~c":2}`, nil, 422, rest.Invalid, []string{"/Parts", "/a~1b~0c"}},
-		"number beyond float64":          {"POST", "/things", `{"parts":[{"name":"a"},{"name":-1e400}]}`, nil, 422, rest.Invalid, []string{"/parts/1/name"}},
-		"unknown fields of parts":        {"POST", "/things", `{"parts":[{"x":1},{"name":"a"},{"name":"a","y":1}]}`, nil, 422, rest.Invalid, []string{"/parts/0/x", "/parts/2/y"}},
-		"empty idempotency key":          {"POST", "/things", thing, []string{"Idempotency-Key: "}, 400, rest.Malformed, []string{"Idempotency-Key"}},
-		"idempotency key too long":       {"POST", "/things", thing, []string{"Idempotency-Key: " + strings.Repeat("k", 256)}, 400, rest.Malformed, []string{"Idempotency-Key"}},
-		"idempotency key not printable":  {"POST", "/things", thing, []string{"Idempotency-Key: a\tb"}, 400, rest.Malformed, []string{"Idempotency-Key"}},
-		"idempotency key not ASCII":      {"POST", "/things", thing, []string{"Idempotency-Key: clé"}, 400, rest.Malformed, []string{"Idempotency-Key"}},
-		"two idempotency keys":           {"POST", "/things", thing, []string{"Idempotency-Key: a", "Idempotency-Key: b"}, 400, rest.Malformed, []string{"Idempotency-Key"}},
-		"id not a UUID":                  {"GET", "/things/1", "", nil, 400, rest.Malformed, []string{"id"}},
-		"UUID without hyphens":           {"GET", "/things/" + strings.ReplaceAll(thingID, "-", ""), "", nil, 400, rest.Malformed, []string{"id"}},
-		"UUID in braces":                 {"GET", "/things/%7B" + thingID + "%7D", "", nil, 400, rest.Malformed, []string{"id"}},
-		"start: id not a UUID":           {"POST", "/things/1/start", "", nil, 400, rest.Malformed, []string{"id"}},
-		"start: body with a field":       {"POST", "/things/" + thingID + "/start", `{"speed":1}`, nil, 422, rest.Invalid, []string{"/speed"}},
-		"start: text body":               {"POST", "/things/" + thingID + "/start", `1`, []string{"Content-Type: text/plain"}, 415, rest.MediaType, nil},
-		"limit 0":                        {"GET", "/things?limit=0", "", nil, 400, rest.Malformed, []string{"limit"}},
-		"limit 101":                      {"GET", "/things?limit=101", "", nil, 400, rest.Malformed, []string{"limit"}},
-		"empty limit":                    {"GET", "/things?limit=", "", nil, 400, rest.Malformed, []string{"limit"}},
-		"bad limit and cursor":           {"GET", "/things?limit=ten&cursor=x", "", nil, 400, rest.Malformed, []string{"limit", "cursor"}},
-		"cursor not base64":              {"GET", "/things?cursor=%00%ff", "", nil, 400, rest.Malformed, []string{"cursor"}},
-		"duplicate limit":                {"GET", "/things?limit=1&limit=2", "", nil, 400, rest.Malformed, []string{"limit"}},
-		"unknown parameters":             {"GET", "/things?limit=1&page=2&Cursor=x", "", nil, 400, rest.Malformed, []string{"Cursor", "page"}},
-		"parameter of another route":     {"POST", "/things?limit=1", thing, nil, 400, rest.Malformed, []string{"limit"}},
-		"malformed query":                {"GET", "/things?limit=%zz", "", nil, 400, rest.Malformed, nil},
-		"semicolon in the query":         {"GET", "/things?limit=1;cursor=x", "", nil, 400, rest.Malformed, nil},
-		"unknown path":                   {"GET", "/nothing", "", nil, 404, rest.NotFound, nil},
-		"method not allowed":             {"DELETE", "/things", "", nil, 405, rest.MethodNotAllowed, nil},
+		"no body": {"POST", "/things", "", []string{"Content-Type: application/json"}, 400,
+			rest.Malformed, nil},
+		"malformed JSON": {"POST", "/things", `{"parts":[`, nil, 400, rest.Malformed, nil},
+		"not JSON":       {"POST", "/things", `parts=1`, nil, 400, rest.Malformed, nil},
+		"second value":   {"POST", "/things", thing + thing, nil, 400, rest.Malformed, nil},
+		"duplicate field": {"POST", "/things", `{"parts":[],` + thing[1:], nil, 400, rest.Malformed,
+			nil},
+		"duplicate field of a part": {"POST", "/things", `{"parts":[{"name":"a","name":"b"}]}`, nil, 400,
+			rest.Malformed, nil},
+		"nested too deeply": {"POST", "/things", strings.Repeat("[", 15_000), nil, 400, rest.Malformed,
+			nil},
+		"truncated object":      {"POST", "/things", `{"parts"`, nil, 400, rest.Malformed, nil},
+		"trailing comma":        {"POST", "/things", `{"parts":[],}`, nil, 400, rest.Malformed, nil},
+		"not UTF-8":             {"POST", "/things", "{\"parts\":[\"\xff\"]}", nil, 400, rest.Malformed, nil},
+		"half a surrogate pair": {"POST", "/things", `{"parts":["\ud800"]}`, nil, 400, rest.Malformed, nil},
+		"trailing bracket":      {"POST", "/things", thing + "]", nil, 400, rest.Malformed, nil},
+		"compressed body": {"POST", "/things", thing, []string{"Content-Encoding: gzip"}, 415,
+			rest.MediaType, nil},
+		"no content type": {"POST", "/things", thing, []string{"Content-Type: "}, 415, rest.MediaType,
+			nil},
+		"text content type": {"POST", "/things", thing, []string{"Content-Type: text/plain"}, 415,
+			rest.MediaType, nil},
+		"form content type": {"POST", "/things", thing,
+			[]string{"Content-Type: application/x-www-form-urlencoded"}, 415, rest.MediaType, nil},
+		"unsupported charset": {"POST", "/things", thing,
+			[]string{"Content-Type: application/json; charset=latin1"}, 415, rest.MediaType, nil},
+		"body over the limit": {"POST", "/things", `{"parts":"` + strings.Repeat("x", 16<<10) + `"}`, nil,
+			413, rest.BodyTooLarge, nil},
+		"body and spaces over the limit": {"POST", "/things", thing + strings.Repeat(" ", 16<<10), nil, 413,
+			rest.BodyTooLarge, nil},
+		"array as body": {"POST", "/things", `[]`, nil, 422, rest.Invalid, []string{""}},
+		"null as body":  {"POST", "/things", `null`, nil, 422, rest.Invalid, []string{""}},
+		"unknown fields": {"POST", "/things", `{"parts":[{"name":"a"}],"Parts":1,"a/b~c":2}`, nil, 422,
+			rest.Invalid, []string{"/Parts", "/a~1b~0c"}},
+		"number beyond float64": {"POST", "/things", `{"parts":[{"name":"a"},{"name":-1e400}]}`, nil, 422,
+			rest.Invalid, []string{"/parts/1/name"}},
+		"unknown fields of parts": {"POST", "/things", `{"parts":[{"x":1},{"name":"a"},{"name":"a","y":1}]}`,
+			nil, 422, rest.Invalid, []string{"/parts/0/x", "/parts/2/y"}},
+		"empty idempotency key": {"POST", "/things", thing, []string{"Idempotency-Key: "}, 400,
+			rest.Malformed, []string{"Idempotency-Key"}},
+		"idempotency key too long": {"POST", "/things", thing,
+			[]string{"Idempotency-Key: " + strings.Repeat("k", 256)}, 400, rest.Malformed, []string{"Idempotency-Key"}},
+		"idempotency key not printable": {"POST", "/things", thing, []string{"Idempotency-Key: a\tb"}, 400,
+			rest.Malformed, []string{"Idempotency-Key"}},
+		"idempotency key not ASCII": {"POST", "/things", thing, []string{"Idempotency-Key: clé"}, 400,
+			rest.Malformed, []string{"Idempotency-Key"}},
+		"two idempotency keys": {"POST", "/things", thing,
+			[]string{"Idempotency-Key: a", "Idempotency-Key: b"}, 400, rest.Malformed, []string{"Idempotency-Key"}},
+		"id not a UUID": {"GET", "/things/1", "", nil, 400, rest.Malformed, []string{"id"}},
+		"UUID without hyphens": {"GET", "/things/" + strings.ReplaceAll(thingID, "-", ""), "", nil, 400,
+			rest.Malformed, []string{"id"}},
+		"UUID in braces": {"GET", "/things/%7B" + thingID + "%7D", "", nil, 400, rest.Malformed,
+			[]string{"id"}},
+		"start: id not a UUID": {"POST", "/things/1/start", "", nil, 400, rest.Malformed, []string{"id"}},
+		"start: body with a field": {"POST", "/things/" + thingID + "/start", `{"speed":1}`, nil, 422,
+			rest.Invalid, []string{"/speed"}},
+		"start: text body": {"POST", "/things/" + thingID + "/start", `1`,
+			[]string{"Content-Type: text/plain"}, 415, rest.MediaType, nil},
+		"limit 0":     {"GET", "/things?limit=0", "", nil, 400, rest.Malformed, []string{"limit"}},
+		"limit 101":   {"GET", "/things?limit=101", "", nil, 400, rest.Malformed, []string{"limit"}},
+		"empty limit": {"GET", "/things?limit=", "", nil, 400, rest.Malformed, []string{"limit"}},
+		"bad limit and cursor": {"GET", "/things?limit=ten&cursor=x", "", nil, 400, rest.Malformed,
+			[]string{"limit", "cursor"}},
+		"cursor not base64": {"GET", "/things?cursor=%00%ff", "", nil, 400, rest.Malformed,
+			[]string{"cursor"}},
+		"duplicate limit": {"GET", "/things?limit=1&limit=2", "", nil, 400, rest.Malformed,
+			[]string{"limit"}},
+		"unknown parameters": {"GET", "/things?limit=1&page=2&Cursor=x", "", nil, 400, rest.Malformed,
+			[]string{"Cursor", "page"}},
+		"parameter of another route": {"POST", "/things?limit=1", thing, nil, 400, rest.Malformed,
+			[]string{"limit"}},
+		"malformed query":        {"GET", "/things?limit=%zz", "", nil, 400, rest.Malformed, nil},
+		"semicolon in the query": {"GET", "/things?limit=1;cursor=x", "", nil, 400, rest.Malformed, nil},
+		"unknown path":           {"GET", "/nothing", "", nil, 404, rest.NotFound, nil},
+		"method not allowed":     {"DELETE", "/things", "", nil, 405, rest.MethodNotAllowed, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := send(t, h, test.method, test.path, test.body, test.headers...)
@@ -194,14 +222,15 @@ func TestMalformedBodyDetail(t *testing.T) {
 		`{"` + long + `":0,"` + long + `"`: `duplicate object member name (JSON pointer "/` + long[:99] + `…", after byte 1006).`,
 	} {
 		a := send(t, h, "POST", "/things", body, "Content-Type: application/json")
-		if p := checkProblem(t, a.Code, a.Header(), a.Body.Bytes(), 400, rest.Malformed); !strings.HasSuffix(p.Detail, want) {
+		if p := checkProblem(t, a.Code, a.Header(), a.Body.Bytes(), 400, rest.Malformed); !strings.HasSuffix(p.Detail,
+			want) {
 			t.Errorf("the detail for %q is %q, want %q", body, p.Detail, want)
 		}
 	}
 }
 
-// TestValidRequests sends valid requests, some of them at a limit. It shows that the handlers of [TestInvalidRequests] do
-// not simply reject every request.
+// TestValidRequests sends valid requests, some of them at a limit. It shows that the handlers of [TestInvalidRequests]
+// do not simply reject every request.
 func TestValidRequests(t *testing.T) {
 	h := newAPI()
 	for name, test := range map[string]struct {
@@ -219,7 +248,8 @@ func TestValidRequests(t *testing.T) {
 		"start: empty object": {"POST", "/things/" + thingID + "/start", "{}", nil},
 		"first page":          {"GET", "/things", "", nil},
 		"limit 1":             {"GET", "/things?limit=1", "", nil},
-		"limit 100, cursor":   {"GET", "/things?limit=100&cursor=" + keyset.Cursor{At: time.UnixMicro(1)}.String(), "", nil},
+		"limit 100, cursor": {"GET", "/things?limit=100&cursor=" + keyset.Cursor{At: time.UnixMicro(1)}.String(), "",
+			nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if a := send(t, h, test.method, test.path, test.body, test.headers...); a.Code != http.StatusOK {
@@ -243,7 +273,8 @@ func TestBodyReadTimeout(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer conn.Close()
-				fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n%s", path, part)
+				fmt.Fprintf(conn,
+					"POST %s HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n%s", path, part)
 				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 				if err != nil {
 					t.Fatal(err)

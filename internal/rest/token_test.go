@@ -34,7 +34,8 @@ func TestTokens(t *testing.T) {
 
 	in := func(d time.Duration) *jwt.NumericDate { return jwt.NewNumericDate(time.Now().Add(d)) }
 	good := func() jwt.RegisteredClaims {
-		return jwt.RegisteredClaims{Issuer: "test", Audience: jwt.ClaimStrings{"customers"}, Subject: customer.String(), ExpiresAt: in(time.Hour)}
+		return jwt.RegisteredClaims{Issuer: "test", Audience: jwt.ClaimStrings{"customers"},
+			Subject: customer.String(), ExpiresAt: in(time.Hour)}
 	}
 	sign := func(method jwt.SigningMethod, key any, change func(*jwt.RegisteredClaims)) string {
 		claims := good()
@@ -52,7 +53,8 @@ func TestTokens(t *testing.T) {
 		t.Errorf("Customer returns %v for the unchanged token, want no error", err)
 	}
 	for name, token := range map[string]string{
-		"signed with another key":         sign(jwt.SigningMethodHS256, []byte("another key for tests, 32 bytes."), unchanged),
+		"signed with another key": sign(jwt.SigningMethodHS256, []byte("another key for tests, 32 bytes."),
+			unchanged),
 		"not signed":                      sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, unchanged),
 		"signed by another method":        sign(jwt.SigningMethodHS512, tokenKey, unchanged),
 		"changed signature":               flip(issued, strings.LastIndex(issued, ".")+1),
@@ -125,9 +127,11 @@ func TestTokenCookie(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if cookie.Name != "test_token" || cookie.Value != issued || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode ||
+			if cookie.Name != "test_token" || cookie.Value != issued || !cookie.HttpOnly ||
+				cookie.SameSite != http.SameSiteStrictMode ||
 				cookie.Path != "/api" || cookie.MaxAge != 30*24*3600 || cookie.Secure != test.secure {
-				t.Errorf("the cookie is %v, want HttpOnly, SameSite=Strict, Path=/api, 30 days, Secure %v", cookie, test.secure)
+				t.Errorf("the cookie is %v, want HttpOnly, SameSite=Strict, Path=/api, 30 days, Secure %v", cookie,
+					test.secure)
 			}
 		})
 	}
@@ -148,7 +152,8 @@ func TestTokenCookie(t *testing.T) {
 
 // TestSignUp signs up twice. Each answer has the token of another customer, which is also in the cookie.
 func TestSignUp(t *testing.T) {
-	tokens, err := rest.NewTokens(rest.TokenConfig{Key: tokenKey, Issuer: "test", Audience: "customers", Cookie: "test_token"})
+	tokens, err := rest.NewTokens(rest.TokenConfig{Key: tokenKey, Issuer: "test", Audience: "customers",
+		Cookie: "test_token"})
 	if err != nil {
 		t.Fatal(err)
 	}

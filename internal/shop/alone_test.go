@@ -13,8 +13,8 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// TestWithoutRedis runs a service on PostgreSQL alone: a sweep cancels what is due, and neither the doctor nor the health check
-// misses Redis.
+// TestWithoutRedis runs a service on PostgreSQL alone: a sweep cancels what is due, and neither the doctor nor the
+// health check misses Redis.
 func TestWithoutRedis(t *testing.T) {
 	contract, err := parttest.LoadContract(repositoryRoot)
 	testenv.Must(t, err)
@@ -27,7 +27,8 @@ func TestWithoutRedis(t *testing.T) {
 
 	handler, err := a.Handler()
 	testenv.Must(t, err)
-	request, answer := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody), httptest.NewRecorder()
+	request, answer := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz",
+		http.NoBody), httptest.NewRecorder()
 	handler.ServeHTTP(answer, request)
 	if err := contract.Check(request, answer.Code, answer.Header(), answer.Body.Bytes()); err != nil {
 		t.Error(err)

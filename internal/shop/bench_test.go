@@ -49,7 +49,8 @@ func awaitNonePending(b *testing.B, a *testApp) {
 	b.Helper()
 	testenv.Eventually(b, "no order is pending", func() bool {
 		var pending bool
-		err := a.Pool.QueryRowContext(b.Context(), `SELECT EXISTS (SELECT FROM orders WHERE status = 'pending')`).Scan(&pending)
+		err := a.Pool.QueryRowContext(b.Context(),
+			`SELECT EXISTS (SELECT FROM orders WHERE status = 'pending')`).Scan(&pending)
 		return err == nil && !pending
 	})
 }
@@ -63,7 +64,8 @@ func BenchmarkLateness(b *testing.B) {
 		pendingOrders(b, a, perSecond*seconds, 2*time.Second)
 		testenv.Exec(b, a.Pool, fmt.Sprintf(`
 			UPDATE orders SET expires_at = o.first + n * interval '%d microseconds'
-			FROM (SELECT id, row_number() OVER (ORDER BY expires_at) AS n, min(expires_at) OVER () AS first FROM orders WHERE status = 'pending') o
+			FROM (SELECT id, row_number() OVER (ORDER BY expires_at) AS n, min(expires_at) OVER () AS first FROM orders
+				WHERE status = 'pending') o
 			WHERE orders.id = o.id`, 1_000_000/perSecond))
 		if report := sweep(b, a); report.Missing != perSecond*seconds {
 			b.Fatalf("got the report %+v, want %d missing tasks", report, perSecond*seconds)

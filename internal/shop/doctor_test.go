@@ -31,10 +31,14 @@ func TestDoctor(t *testing.T) {
 			testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In("2", -time.Minute)))
 		}, []string{"is a worker running?; 1 dead letters"}},
 		"no relay": {func(t *testing.T, a *testApp) {
-			testenv.Exec(t, a.Pool, `INSERT INTO outbox (kind, task_id, due_at, created_at) VALUES ($1, '1', now(), now() - interval '1 min')`, order.CancelKind)
+			testenv.Exec(t, a.Pool,
+				`INSERT INTO outbox (kind, task_id, due_at, created_at)
+					VALUES ($1, '1', now(), now() - interval '1 min')`, order.CancelKind)
 		}, []string{"FAIL  outbox", "1 messages", "the oldest for 1m"}},
 		"no reconciler": {func(t *testing.T, a *testApp) {
-			testenv.Exec(t, a.Pool, `UPDATE reconcile_reports SET report = jsonb_set(report::jsonb, '{started_at}', to_jsonb(now() - interval '1 hour'))`)
+			testenv.Exec(t, a.Pool,
+				`UPDATE reconcile_reports
+					SET report = jsonb_set(report::jsonb, '{started_at}', to_jsonb(now() - interval '1 hour'))`)
 		}, []string{"FAIL  reconciler", "the last sweep was 1h0m"}},
 		"no booker": {func(t *testing.T, a *testApp) {
 			testenv.Exec(t, a.Pool, paySQL)
@@ -54,10 +58,12 @@ func TestDoctor(t *testing.T) {
 			test.damage(t, a)
 
 			var out strings.Builder
-			code := runCommand(t.Context(), []string{"doctor", "--database-url", databaseURL, "--redis-url", redisURL}, &out)
+			code := runCommand(t.Context(), []string{"doctor", "--database-url", databaseURL, "--redis-url", redisURL},
+				&out)
 			failures := min(1, len(test.want))
 			if got := strings.Count(out.String(), "FAIL"); code != failures || got != failures {
-				t.Errorf("got exit code %d and %d failures, want %d of both; printed:\n%s", code, got, failures, out.String())
+				t.Errorf("got exit code %d and %d failures, want %d of both; printed:\n%s", code, got, failures,
+					out.String())
 			}
 			for _, part := range append(test.want, "  durability   ") {
 				if !strings.Contains(out.String(), part) {
@@ -75,7 +81,8 @@ func TestDoctorNamesEviction(t *testing.T) {
 	sweep(t, a)
 	doctor := func() string {
 		var out strings.Builder
-		if code := runCommand(t.Context(), []string{"doctor", "--database-url", databaseURL, "--redis-url", redis.URL()}, &out); code != 0 {
+		if code := runCommand(t.Context(), []string{"doctor", "--database-url", databaseURL, "--redis-url",
+			redis.URL()}, &out); code != 0 {
 			t.Errorf("the doctor exits with %d, want 0", code)
 		}
 		return out.String()
@@ -94,12 +101,14 @@ func TestDoctorNamesEviction(t *testing.T) {
 
 // paySQL pays all pending orders an hour ago.
 const paySQL = `
-	UPDATE orders SET status = 'paid', paid_at = now() - interval '1 hour', ended_by = 'customer' WHERE status = 'pending'`
+	UPDATE orders SET status = 'paid', paid_at = now() - interval '1 hour', ended_by = 'customer'
+		WHERE status = 'pending'`
 
 // TestDoctorWithoutServers checks that the doctor names both servers, and the options with their addresses.
 func TestDoctorWithoutServers(t *testing.T) {
 	var out strings.Builder
-	code := runCommand(t.Context(), []string{"doctor", "--database-url=postgres://shop@127.0.0.1:1/shop", "--redis-url=redis://127.0.0.1:2/0"}, &out)
+	code := runCommand(t.Context(), []string{"doctor", "--database-url=postgres://shop@127.0.0.1:1/shop",
+		"--redis-url=redis://127.0.0.1:2/0"}, &out)
 	for _, want := range []string{
 		"FAIL  postgres", "127.0.0.1:1", "is PostgreSQL running, and is SHOP_DATABASE_URL (--database-url) right?",
 		"FAIL  redis", "127.0.0.1:2", "is Redis running, and is SHOP_REDIS_URL (--redis-url) right?",
@@ -110,7 +119,8 @@ func TestDoctorWithoutServers(t *testing.T) {
 	}
 }
 
-// TestDoctorAuditsBooks changes the books so that only `shop doctor --full` can find it: a booked unit is available again.
+// TestDoctorAuditsBooks changes the books so that only `shop doctor --full` can find it: a booked unit is available
+// again.
 func TestDoctorAuditsBooks(t *testing.T) {
 	databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
 	a := openApp(t, databaseURL, redisURL, 1)
@@ -121,17 +131,20 @@ func TestDoctorAuditsBooks(t *testing.T) {
 	sweep(t, a)
 	doctor := func(options ...string) (code int, printed string) {
 		var out strings.Builder
-		code = runCommand(t.Context(), append([]string{"doctor", "--database-url", databaseURL, "--redis-url", redisURL}, options...), &out)
+		code = runCommand(t.Context(), append([]string{"doctor", "--database-url", databaseURL, "--redis-url",
+			redisURL}, options...), &out)
 		return code, out.String()
 	}
 	if code, printed := doctor("--full"); code != 0 || !strings.Contains(printed, "every row was checked") {
-		t.Errorf("with correct books the exit code is %d; printed:\n%s\nwant 0, and a check of every row", code, printed)
+		t.Errorf("with correct books the exit code is %d; printed:\n%s\nwant 0, and a check of every row", code,
+			printed)
 	}
 	testenv.Exec(t, a.Pool, `WITH wrong AS (DELETE FROM stock_books) UPDATE products SET available = available + 1`)
 	if code, printed := doctor(); code != 0 {
 		t.Errorf("without --full the exit code is %d; printed:\n%s\nwant 0", code, printed)
 	}
-	if code, printed := doctor("--full"); code != 1 || !strings.Contains(printed, "its books say that 0 are sold, 0 of them in removed orders, and its booked orders have 1") {
+	if code, printed := doctor("--full"); code != 1 || !strings.Contains(printed,
+		"its books say that 0 are sold, 0 of them in removed orders, and its booked orders have 1") {
 		t.Errorf("with wrong books the exit code is %d; printed:\n%s\nwant 1, and the product", code, printed)
 	}
 }

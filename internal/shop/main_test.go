@@ -99,7 +99,9 @@ func pendingOrders(t testing.TB, a *testApp, n int, due time.Duration) []string 
 	t.Helper()
 	customer, product := uuid.New(), uuid.New()
 	testenv.Exec(t, a.Pool, `INSERT INTO customers (id) VALUES ($1)`, customer)
-	testenv.Exec(t, a.Pool, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, n)
+	testenv.Exec(t, a.Pool,
+		`INSERT INTO products (id, name, price_cents, currency, supply, available)
+			VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, n)
 	testenv.Exec(t, a.Pool, `
 		WITH placed AS (
 			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
@@ -108,6 +110,8 @@ func pendingOrders(t testing.TB, a *testApp, n int, due time.Duration) []string 
 			FROM generate_series(1, $2::int) n
 			RETURNING id
 		)
-		INSERT INTO order_items SELECT id, $4, 1, 100, 'a product' FROM placed`, customer, n, due.Microseconds(), product)
-	return testenv.QueryAll[string](t, a.Pool, `SELECT id FROM orders WHERE customer_id = $1 ORDER BY expires_at`, customer)
+		INSERT INTO order_items SELECT id, $4, 1, 100, 'a product'
+			FROM placed`, customer, n, due.Microseconds(), product)
+	return testenv.QueryAll[string](t, a.Pool, `SELECT id FROM orders WHERE customer_id = $1 ORDER BY expires_at`,
+		customer)
 }

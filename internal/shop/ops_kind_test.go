@@ -70,7 +70,8 @@ func TestSeveralKinds(t *testing.T) {
 
 	order1 := pendingOrders(t, a, 1, 100*time.Second)[0] // within the look-ahead
 	var report reconcile.Report
-	if status := send("POST", "/reconcile", &report); status != http.StatusOK || report.Outcome != reconcile.OK || report.Missing != 1 {
+	if status := send("POST", "/reconcile", &report); status != http.StatusOK || report.Outcome != reconcile.OK ||
+		report.Missing != 1 {
 		t.Errorf("a sweep is answered with %d %+v, want 200 and one missing task", status, report)
 	}
 	for _, k := range a.Kinds {
@@ -82,7 +83,8 @@ func TestSeveralKinds(t *testing.T) {
 	bury(t, a.Kinds[0].Queue, "1")
 	bury(t, second.Queue, secondTask)
 	testenv.Must(t, second.Queue.Schedule(t.Context(), delay.In(thirdTask, -time.Minute)))
-	testenv.Exec(t, a.Pool, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, '4', now()), ($2, '4', now())`, order.CancelKind, secondKind)
+	testenv.Exec(t, a.Pool, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, '4', now()), ($2, '4', now())`,
+		order.CancelKind, secondKind)
 	var s struct {
 		Queue struct {
 			Scheduled, Due, Dead int64
@@ -119,13 +121,15 @@ func TestSeveralKinds(t *testing.T) {
 		t.Errorf("dead letters are %+v, want one of each kind", page.Items)
 	}
 	var problem rest.Problem
-	if status := send("GET", "/dead-letters?limit=0&cursor=x", &problem); status != http.StatusBadRequest || len(problem.Errors) != 2 {
+	if status := send("GET", "/dead-letters?limit=0&cursor=x", &problem); status != http.StatusBadRequest ||
+		len(problem.Errors) != 2 {
 		t.Errorf("two unknown parameters are answered with %d %+v, want 400 and an error for each", status, problem)
 	}
 	if status := send("POST", "/dead-letters/"+secondKind+"/1/redrive", nil); status != http.StatusNotFound {
 		t.Errorf("redriving the task of another kind is answered with %d, want 404", status)
 	}
-	if status := send("POST", "/dead-letters/"+secondKind+"/"+secondTask+"/redrive", nil); status != http.StatusNoContent {
+	if status := send("POST", "/dead-letters/"+secondKind+"/"+secondTask+"/redrive",
+		nil); status != http.StatusNoContent {
 		t.Errorf("a redrive is answered with %d, want 204", status)
 	}
 

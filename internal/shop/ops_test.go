@@ -18,14 +18,19 @@ import (
 
 func TestValidateOperatorsToken(t *testing.T) {
 	checkValidation(t, []validation{
-		{"none without the role api", func(o *shop.Serve) { o.Roles, o.Ops.OpsToken = []string{"relay", "worker", "reconciler"}, "" }, nil},
+		{"none without the role api",
+			func(o *shop.Serve) { o.Roles, o.Ops.OpsToken = []string{"relay", "worker", "reconciler"}, "" }, nil},
 		{"none", func(o *shop.Serve) { o.Ops.OpsToken = "" }, []string{"missing SHOP_OPS_TOKEN (--ops-token)"}},
 		{"too short", func(o *shop.Serve) { o.TokenKey, o.Ops.OpsToken = "x1", "x2" }, []string{
-			"SHOP_TOKEN_KEY (--token-key) has 2 bytes, want at least 32", "SHOP_OPS_TOKEN (--ops-token) has 2 bytes, want at least 16",
+			"SHOP_TOKEN_KEY (--token-key) has 2 bytes, want at least 32", "SHOP_OPS_TOKEN (--ops-token) has 2 bytes, " +
+				"want at least 16",
 		}},
-		{"one value for both secrets", func(o *shop.Serve) { o.Ops.OpsToken = o.TokenKey }, []string{"SHOP_OPS_TOKEN (--ops-token)", "SHOP_TOKEN_KEY (--token-key)", "same"}},
-		{"two lines", func(o *shop.Serve) { o.Ops.OpsToken = "0123456789\nabcdef" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
-		{"a letter that is not ASCII", func(o *shop.Serve) { o.Ops.OpsToken = "0123456789abcdé" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
+		{"one value for both secrets", func(o *shop.Serve) { o.Ops.OpsToken = o.TokenKey },
+			[]string{"SHOP_OPS_TOKEN (--ops-token)", "SHOP_TOKEN_KEY (--token-key)", "same"}},
+		{"two lines", func(o *shop.Serve) { o.Ops.OpsToken = "0123456789\nabcdef" },
+			[]string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
+		{"a letter that is not ASCII", func(o *shop.Serve) { o.Ops.OpsToken = "0123456789abcdé" },
+			[]string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
 		{"several words", func(o *shop.Serve) { o.Ops.OpsToken = "correct horse battery staple" }, nil},
 	})
 }
@@ -71,7 +76,8 @@ func checkStats(t *testing.T, redisURL, redis string) {
 		t.Errorf("the figures are %q, want %q as the contract describes", names, known)
 	}
 	if figures["redis"] != redis || (figures["queue"] == nil) != (redis == "none") {
-		t.Errorf("the figures have redis %v and queue %v, want redis %s, and a queue unless there is no Redis", figures["redis"], figures["queue"], redis)
+		t.Errorf("the figures have redis %v and queue %v, want redis %s, and a queue unless there is no Redis",
+			figures["redis"], figures["queue"], redis)
 	}
 	if _, letters := get("/ops/api/dead-letters"); letters.Code != http.StatusOK {
 		t.Errorf("the dead letters are answered with %d, want 200", letters.Code)

@@ -88,18 +88,20 @@ func TestRemind(t *testing.T) {
 				}
 			}
 			if reminded := slices.Contains(s.Trail(t, o.ID), "reminded worker"); reminded != test.reminded {
-				t.Errorf("the trail is %q; the customer was reminded: %v, want %v", s.Trail(t, o.ID), reminded, test.reminded)
+				t.Errorf("the trail is %q; the customer was reminded: %v, want %v", s.Trail(t, o.ID), reminded,
+					test.reminded)
 			}
 			if test.setup == "pass 25m" && s.Notified.Of(o.CustomerID, o.ID) != 2 {
-				t.Errorf("%d notifications, want 2: one for the placement, one for the reminder", s.Notified.Of(o.CustomerID, o.ID))
+				t.Errorf("%d notifications, want 2: one for the placement, one for the reminder",
+					s.Notified.Of(o.CustomerID, o.ID))
 			}
 		})
 	}
 	s.CheckTrails(t)
 }
 
-// TestRemindInEachState delivers the reminder of an order in each state. See [ordertest.Shop.CheckOperation] for how the
-// results are written.
+// TestRemindInEachState delivers the reminder of an order in each state. See [ordertest.Shop.CheckOperation] for how
+// the results are written.
 func TestRemindInEachState(t *testing.T) {
 	t.Parallel()
 	s := newReminding(t)
@@ -130,7 +132,8 @@ func TestRemindQueryPlan(t *testing.T) {
 	t.Parallel()
 	s := newReminding(t)
 	s.FillTables(t)
-	ids := testenv.Query[string](t, s.DB, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
+	ids := testenv.Query[string](t, s.DB,
+		`SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 	params := fmt.Sprintf("'%s', 1000", ids)
 	ordertest.CheckPlan(t, testenv.Explain(t, s.DB, shop.RemindSQL, params), "orders_pkey")
 	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE status = 'pending'`)
@@ -142,7 +145,8 @@ func TestRemindQueryPlan(t *testing.T) {
 func TestRemindSkipsLockedOrders(t *testing.T) {
 	s := newReminding(t)
 	customer, product := s.Customer(t), s.Product(t, 2)
-	locked, free := s.MustPlace(t, customer, ordertest.Line(product, 1)).ID, s.MustPlace(t, customer, ordertest.Line(product, 1)).ID
+	locked, free := s.MustPlace(t, customer, ordertest.Line(product, 1)).ID, s.MustPlace(t, customer,
+		ordertest.Line(product, 1)).ID
 	s.Pass(t, locked, 25*time.Minute)
 	s.Pass(t, free, 25*time.Minute)
 	release := testenv.HoldLock(t, s.DB, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, locked)
@@ -196,15 +200,18 @@ func TestRemindErrors(t *testing.T) {
 	t.Parallel()
 	s := newReminding(t)
 	customer, product := s.Customer(t), s.Product(t, 2)
-	good, bad := s.MustPlace(t, customer, ordertest.Line(product, 1)).ID, s.MustPlace(t, customer, ordertest.Line(product, 1)).ID
+	good, bad := s.MustPlace(t, customer, ordertest.Line(product, 1)).ID, s.MustPlace(t, customer,
+		ordertest.Line(product, 1)).ID
 	s.Pass(t, good, 25*time.Minute)
 	s.Pass(t, bad, 25*time.Minute)
 	s.Exec(t, `
 		CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'rejected'; END $$;
-		CREATE TRIGGER reject BEFORE INSERT ON order_events FOR EACH ROW WHEN (NEW.order_id = '`+bad.String()+`') EXECUTE FUNCTION reject()`)
+		CREATE TRIGGER reject BEFORE INSERT ON order_events FOR EACH ROW WHEN (NEW.order_id = '`+bad.String()+`')
+			EXECUTE FUNCTION reject()`)
 	tasks := []delay.Task{{ID: good.String()}, {ID: bad.String()}}
 	if outcomes, err := s.handle(t.Context(), tasks); err == nil {
-		t.Errorf("a batch with an order that causes an error returns %+v, want the error, so that the worker halves the batch", outcomes)
+		t.Errorf("a batch with an order that causes an error returns %+v, want the error, so that the worker halves "+
+			"the batch", outcomes)
 	}
 	for _, task := range tasks {
 		if outcomes, err := s.handle(t.Context(), []delay.Task{task}); err != nil || outcomes[0] != delay.Done() {
@@ -257,8 +264,10 @@ func TestPlacedOrderIsReminded(t *testing.T) {
 	defer stop()
 
 	customer, product := s.Customer(t), s.Product(t, 4)
-	unpaid, paid := s.MustPlace(t, customer, ordertest.Line(product, 1)), s.MustPlace(t, customer, ordertest.Line(product, 1))
-	if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{ordertest.Line(product, 9)}}); err == nil {
+	unpaid, paid := s.MustPlace(t, customer, ordertest.Line(product, 1)), s.MustPlace(t, customer,
+		ordertest.Line(product, 1))
+	if _, _, err := s.Place(t.Context(), customer,
+		order.Placement{Lines: []order.Line{ordertest.Line(product, 9)}}); err == nil {
 		t.Fatal("an order of 9 units was accepted")
 	}
 	if _, err := s.Pay(t.Context(), customer, paid.ID); err != nil {
@@ -272,7 +281,8 @@ func TestPlacedOrderIsReminded(t *testing.T) {
 		t.Errorf("the trail of the paid order is %q, want no reminder", got)
 	}
 	events, err := s.Events(t.Context(), customer, unpaid.ID)
-	if err != nil || events[1].At.Before(unpaid.ExpiresAt.Add(-2*time.Second)) || !events[1].At.Before(unpaid.ExpiresAt) {
+	if err != nil || events[1].At.Before(unpaid.ExpiresAt.Add(-2*time.Second)) ||
+		!events[1].At.Before(unpaid.ExpiresAt) {
 		t.Errorf("the trail is %+v, %v; want the reminder at most 2 s before %v", events, err, unpaid.ExpiresAt)
 	}
 }

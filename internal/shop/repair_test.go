@@ -51,8 +51,8 @@ func newFilledApp(t testing.TB, redisURL string, shards, n int) (*testApp, []str
 	return a, ids
 }
 
-// awaitSync sweeps until there is nothing to repair, and returns the last report. On a loaded machine a task may have been late on
-// its way to Redis, and the next sweep repairs it. No sweep may make another repair.
+// awaitSync sweeps until there is nothing to repair, and returns the last report. On a loaded machine a task may have
+// been late on its way to Redis, and the next sweep repairs it. No sweep may make another repair.
 func awaitSync(t testing.TB, a *testApp) (report reconcile.Report) {
 	t.Helper()
 	testenv.Eventually(t, "a queue in sync", func() bool {
@@ -81,7 +81,8 @@ func checkScheduled(t testing.TB, a *testApp) {
 	for i, task := range locations {
 		left := page[i].Due().Sub(began)
 		if task.State != delay.Scheduled || task.Left > left+500*time.Millisecond {
-			t.Errorf("order %s has %v left and its task is %+v, want a scheduled task with about the same time left", ids[i], left, task)
+			t.Errorf("order %s has %v left and its task is %+v, want a scheduled task with about the same time left",
+				ids[i], left, task)
 		}
 	}
 }
@@ -225,7 +226,8 @@ func TestOneSweepAtATime(t *testing.T) {
 	testenv.Must(t, err)
 	defer holder.Close()
 	const lockName = "reconcile " + order.CancelKind
-	if _, err := holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(hashtextextended($1, 0))`, lockName); err != nil {
+	if _, err := holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(hashtextextended($1, 0))`,
+		lockName); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Kinds[0].Reconciler.Sweep(t.Context()); !errors.Is(err, reconcile.ErrBusy) {
@@ -237,13 +239,15 @@ func TestOneSweepAtATime(t *testing.T) {
 		_, err := b.Kinds[0].Reconciler.Sweep(t.Context())
 		return err == nil
 	})
-	if last, _, err := a.Kinds[0].Reconciler.Last(t.Context()); err != nil || last == nil || last.Outcome != reconcile.OK {
+	if last, _, err := a.Kinds[0].Reconciler.Last(t.Context()); err != nil || last == nil ||
+		last.Outcome != reconcile.OK {
 		t.Errorf("the other instance's report is %v, %v; want one that is ok", last, err)
 	}
 }
 
-// TestSweepsThroughPgBouncer lets two processes sweep through PgBouncer in transaction mode, where each statement may reach another session
-// of the server. No lock stays behind. Migrations need a session of their own, so the command migrate fails.
+// TestSweepsThroughPgBouncer lets two processes sweep through PgBouncer in transaction mode, where each statement may
+// reach another session of the server. No lock stays behind. Migrations need a session of their own, so the command
+// migrate fails.
 func TestSweepsThroughPgBouncer(t *testing.T) {
 	config, err := os.ReadFile("../../internal/postgres/pgbouncer.ini")
 	testenv.Must(t, err)
@@ -269,7 +273,8 @@ func TestSweepsThroughPgBouncer(t *testing.T) {
 		}
 	}
 	testenv.Must(t, sweeps.Wait())
-	if n := testenv.Query[int](t, direct.Pool, `SELECT count(*) FROM orders WHERE status = 'cancelled'`); n != len(ids) {
+	if n := testenv.Query[int](t, direct.Pool,
+		`SELECT count(*) FROM orders WHERE status = 'cancelled'`); n != len(ids) {
 		t.Errorf("%d orders are cancelled, want %d", n, len(ids))
 	}
 	if n := testenv.Query[int](t, direct.Pool, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
@@ -278,7 +283,8 @@ func TestSweepsThroughPgBouncer(t *testing.T) {
 	}
 
 	var out strings.Builder
-	if code := runCommand(t.Context(), []string{"migrate", "--database-url", pooledURL}, &out); code != 1 || !strings.Contains(out.String(), "SHOP_DATABASE_URL") {
+	if code := runCommand(t.Context(), []string{"migrate", "--database-url", pooledURL}, &out); code != 1 ||
+		!strings.Contains(out.String(), "SHOP_DATABASE_URL") {
 		t.Errorf("migrate returns %d and prints %q, want 1 and the option to change", code, out.String())
 	}
 }

@@ -32,7 +32,9 @@ func TestHalfClosedClient(t *testing.T) {
 	token, err := tokens.Issue(keyset.NewID())
 	testenv.Must(t, err)
 	product := uuid.New()
-	testenv.Exec(t, a.Pool, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', 100, 100)`, product)
+	testenv.Exec(t, a.Pool,
+		`INSERT INTO products (id, name, price_cents, currency, supply, available)
+			VALUES ($1, 'thing', 100, 'EUR', 100, 100)`, product)
 	body := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":1}]}`, product)
 
 	for range 20 { // net/http may notice the end of the client's half at any time during the request
@@ -47,7 +49,9 @@ func TestHalfClosedClient(t *testing.T) {
 		} {
 			conn, err := net.Dial("tcp", server.Listener.Addr().String())
 			testenv.Must(t, err)
-			_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+			_, err = fmt.Fprintf(conn,
+				"%s HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer %s\r\nContent-Type: "+
+					"application/json\r\nContent-Length: %d\r\n\r\n%s",
 				test.request, token, len(test.body), test.body)
 			testenv.Must(t, err)
 			testenv.Must(t, conn.(*net.TCPConn).CloseWrite())
@@ -75,7 +79,8 @@ func TestUnreadyWithoutTables(t *testing.T) {
 		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
 		return recorder.Code
 	}
-	tables := []string{"customers", "products", "orders", "order_items", "order_events", "order_trail", "outbox", "reconcile_reports"}
+	tables := []string{"customers", "products", "orders", "order_items", "order_events", "order_trail", "outbox",
+		"reconcile_reports"}
 	expectBoth := func(want int) {
 		t.Helper()
 		for _, path := range []string{"/readyz", "/api/products"} {
@@ -116,10 +121,13 @@ func TestTokens(t *testing.T) {
 	cookie, err := http.ParseSetCookie(recorder.Header().Get("Set-Cookie"))
 	testenv.Must(t, err)
 	var claims jwt.RegisteredClaims
-	_, err = jwt.ParseWithClaims(cookie.Value, &claims, func(*jwt.Token) (any, error) { return []byte(o.TokenKey), nil })
+	_, err = jwt.ParseWithClaims(cookie.Value, &claims,
+		func(*jwt.Token) (any, error) { return []byte(o.TokenKey), nil })
 	testenv.Must(t, err)
-	if cookie.Name != "shop_token" || cookie.Path != "/api" || claims.Issuer != "shop" || !slices.Equal(claims.Audience, []string{"shop-customers"}) {
-		t.Errorf("got the cookie %s for %s with a token of %s for %v, want shop_token for /api, of shop for shop-customers",
+	if cookie.Name != "shop_token" || cookie.Path != "/api" || claims.Issuer != "shop" ||
+		!slices.Equal(claims.Audience, []string{"shop-customers"}) {
+		t.Errorf("got the cookie %s for %s with a token of %s for %v, want shop_token for /api, of shop for "+
+			"shop-customers",
 			cookie.Name, cookie.Path, claims.Issuer, claims.Audience)
 	}
 }

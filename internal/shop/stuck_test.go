@@ -19,9 +19,11 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 	t.Parallel()
 	a := newTestApp(t, testenv.Redis(t), 1)
 	rapid.Check(t, func(r *rapid.T) {
-		testenv.Exec(t, a.Pool, `WITH i AS (DELETE FROM order_items), e AS (DELETE FROM order_events) DELETE FROM orders`)
+		testenv.Exec(t, a.Pool,
+			`WITH i AS (DELETE FROM order_items), e AS (DELETE FROM order_events) DELETE FROM orders`)
 		testenv.Must(t, a.Redis.Del(t.Context(), dueKey, attemptsKey).Err())
-		groups := rapid.SliceOfN(rapid.SampledFrom([]string{"good", "poisoned", "locked order", "locked product"}), 1, 30).Draw(r, "orders")
+		groups := rapid.SliceOfN(rapid.SampledFrom([]string{"good", "poisoned", "locked order", "locked product"}), 1,
+			30).Draw(r, "orders")
 		orders := map[string][]string{}
 		all := make([]string, len(groups))
 		for i, group := range groups {
@@ -32,11 +34,15 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			insertOverdue(t, a, ids)
 			switch group {
 			case "poisoned":
-				testenv.Exec(t, a.Pool, `UPDATE products SET supply = 0 WHERE id IN (SELECT product_id FROM order_items WHERE order_id = $1)`, ids[0])
+				testenv.Exec(t, a.Pool,
+					`UPDATE products SET supply = 0 WHERE id IN (SELECT product_id FROM order_items
+						WHERE order_id = $1)`, ids[0])
 			case "locked order":
 				defer testenv.HoldLock(t, a.Pool, `SELECT FROM orders WHERE id = ANY ($1) FOR UPDATE`, ids)()
 			case "locked product":
-				defer testenv.HoldLock(t, a.Pool, `SELECT FROM products WHERE id IN (SELECT product_id FROM order_items WHERE order_id = ANY ($1)) FOR UPDATE`, ids)()
+				defer testenv.HoldLock(t, a.Pool,
+					`SELECT FROM products WHERE id IN (SELECT product_id FROM order_items
+						WHERE order_id = ANY ($1)) FOR UPDATE`, ids)()
 			}
 		}
 
@@ -68,24 +74,30 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			testenv.Must(t, <-stopped)
 			for i, task := range locate() {
 				if failed(task) != (groups[i] == "poisoned") || done(task) != (groups[i] == "good") {
-					r.Errorf("the task of a %s order is %+v, want failed attempts if poisoned, and no task if good", groups[i], task)
+					r.Errorf("the task of a %s order is %+v, want failed attempts if poisoned, and no task if good",
+						groups[i], task)
 				}
 			}
 		} else {
 			report := sweep(t, a)
 			locked, failed := len(orders["locked order"])+len(orders["locked product"]), len(orders["poisoned"])
 			// The report may count a locked order as failed, if it was in one statement with a poisoned order.
-			if report.Overdue != len(orders["good"]) || report.Locked > locked || report.Failed < failed || report.Failed > failed+locked {
+			if report.Overdue != len(orders["good"]) || report.Locked > locked || report.Failed < failed ||
+				report.Failed > failed+locked {
 				r.Errorf("orders %v: got the report %+v, want overdue %d, locked at most %d, failed %d to %d",
 					groups, report, len(orders["good"]), locked, failed, failed+locked)
 			}
 		}
 		var pending int
-		testenv.Must(t, a.Pool.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND NOT id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
+		testenv.Must(t, a.Pool.QueryRowContext(t.Context(),
+			`SELECT count(*) FROM orders WHERE status = 'pending' AND NOT id = ANY ($1)`, append([]string{},
+				orders["good"]...)).Scan(&pending))
 		if want := len(all) - len(orders["good"]); pending != want {
 			r.Errorf("orders %v: %d that cannot be cancelled are pending, want %d", groups, pending, want)
 		}
-		testenv.Must(t, a.Pool.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
+		testenv.Must(t, a.Pool.QueryRowContext(t.Context(),
+			`SELECT count(*) FROM orders WHERE status = 'pending' AND id = ANY ($1)`, append([]string{},
+				orders["good"]...)).Scan(&pending))
 		if pending > 0 {
 			r.Errorf("orders %v: %d good ones are pending, want 0", groups, pending)
 		}
@@ -100,8 +112,10 @@ func TestSlowOrder(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
 	ids := []string{uuid.NewString(), uuid.NewString(), uuid.NewString()}
 	insertOverdue(t, a, ids)
-	testenv.Exec(t, a.Pool, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
-	testenv.Exec(t, a.Pool, `CREATE TRIGGER slow BEFORE UPDATE ON orders FOR EACH ROW WHEN (NEW.id = '`+ids[1]+`') EXECUTE FUNCTION slow()`)
+	testenv.Exec(t, a.Pool,
+		`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
+	testenv.Exec(t, a.Pool,
+		`CREATE TRIGGER slow BEFORE UPDATE ON orders FOR EACH ROW WHEN (NEW.id = '`+ids[1]+`') EXECUTE FUNCTION slow()`)
 	if report := sweep(t, a); report.Overdue != 2 || report.Failed != 1 || report.Outcome != reconcile.Partial {
 		t.Errorf("got the report %+v, want partial with overdue 2 and failed 1", report)
 	}
@@ -112,9 +126,14 @@ func insertOverdue(t *testing.T, a *testApp, ids []string) {
 	t.Helper()
 	customer, product := uuid.New(), uuid.New()
 	testenv.Exec(t, a.Pool, `INSERT INTO customers (id) VALUES ($1)`, customer)
-	testenv.Exec(t, a.Pool, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, len(ids))
+	testenv.Exec(t, a.Pool,
+		`INSERT INTO products (id, name, price_cents, currency, supply, available)
+			VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, len(ids))
 	testenv.Exec(t, a.Pool, `
 		INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
-		SELECT id::uuid, $2, 100, 'EUR', now() - interval '2 hours', now() - interval '1 hour' FROM unnest($1::text[]) AS id`, ids, customer)
-	testenv.Exec(t, a.Pool, `INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name) SELECT id::uuid, $2, 1, 100, 'a product' FROM unnest($1::text[]) AS id`, ids, product)
+		SELECT id::uuid, $2, 100, 'EUR', now() - interval '2 hours', now() - interval '1 hour'
+			FROM unnest($1::text[]) AS id`, ids, customer)
+	testenv.Exec(t, a.Pool,
+		`INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name)
+			SELECT id::uuid, $2, 1, 100, 'a product' FROM unnest($1::text[]) AS id`, ids, product)
 }

@@ -47,7 +47,8 @@ func TestWhereIsOrder(t *testing.T) {
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, request)
 		if answer.Code != test.status || !strings.Contains(answer.Body.String(), test.body) {
-			t.Errorf("%s: the answer is %d %s, want %d and %q", test.name, answer.Code, answer.Body, test.status, test.body)
+			t.Errorf("%s: the answer is %d %s, want %d and %q", test.name, answer.Code, answer.Body, test.status,
+				test.body)
 		}
 		if err := contract.Check(request, answer.Code, answer.Header(), answer.Body.Bytes()); err != nil {
 			t.Errorf("%s: %v", test.name, err)

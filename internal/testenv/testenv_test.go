@@ -133,7 +133,8 @@ func (r *recorder) record(ending string) {
 	}
 }
 
-// TestSlow checks that a slow test runs only with TEST_ALL=1, and is not skipped unnoticed where TEST_REQUIRE lists slow.
+// TestSlow checks that a slow test runs only with TEST_ALL=1, and is not skipped unnoticed where TEST_REQUIRE lists
+// slow.
 func TestSlow(t *testing.T) {
 	tests := []struct {
 		all, required, want string

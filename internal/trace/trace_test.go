@@ -39,7 +39,8 @@ func (f *fakeRows) Spans(_ context.Context, ids []string) (spans [][]byte, err e
 func recorded(t *testing.T, rows *fakeRows) (*Tracer, *tracetest.SpanRecorder, *bytes.Buffer) {
 	t.Helper()
 	spans, log := tracetest.NewSpanRecorder(), &bytes.Buffer{}
-	return newTracer(newProviders(sdk.WithSpanProcessor(spans)), rows.Spans, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))), spans, log
+	return newTracer(newProviders(sdk.WithSpanProcessor(spans)), rows.Spans,
+		slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))), spans, log
 }
 
 // TestLinks traces the creation of a row, and then what is done with it.
@@ -75,7 +76,8 @@ func TestLinks(t *testing.T) {
 	}
 	for _, s := range ended {
 		links := s.Links()
-		if len(links) != 1 || links[0].SpanContext.TraceID() != want.TraceID() || links[0].SpanContext.SpanID() != want.SpanID() {
+		if len(links) != 1 || links[0].SpanContext.TraceID() != want.TraceID() ||
+			links[0].SpanContext.SpanID() != want.SpanID() {
 			t.Errorf("the span %q has the links %v, want one to the creation", s.Name(), links)
 		}
 		if s.Parent().IsValid() {
@@ -117,7 +119,8 @@ func TestCalls(t *testing.T) {
 	end(errors.New("no answer"))
 	batch.End()
 	ended := spans.Ended()
-	if len(ended) != 2 || ended[0].Name() != "call" || ended[0].SpanKind() != trace.SpanKindClient || ended[0].Status().Code != codes.Error ||
+	if len(ended) != 2 || ended[0].Name() != "call" || ended[0].SpanKind() != trace.SpanKindClient ||
+		ended[0].Status().Code != codes.Error ||
 		ended[0].Parent().SpanID() != batch.SpanContext().SpanID() {
 		t.Errorf("the spans are %v, want that of the failed call within the batch, and that of the batch", ended)
 	}
@@ -133,7 +136,8 @@ func TestRequests(t *testing.T) {
 	request.Header.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	engine.ServeHTTP(httptest.NewRecorder(), request)
 	ended := spans.Ended()
-	if len(ended) != 1 || ended[0].Name() != "GET /rows/:id" || ended[0].Parent().SpanID().String() != "b7ad6b7169203331" || ended[0].Status().Code != codes.Error {
+	if len(ended) != 1 || ended[0].Name() != "GET /rows/:id" ||
+		ended[0].Parent().SpanID().String() != "b7ad6b7169203331" || ended[0].Status().Code != codes.Error {
 		t.Errorf("the spans are %+v, want one of the route, with its caller as the parent, and with an error", ended)
 	}
 }
@@ -186,22 +190,28 @@ func TestEnabled(t *testing.T) {
 		enabled bool
 		failure string
 	}{
-		"nothing":               {nil, false, ""},
-		"an endpoint":           {map[string]string{endpoint: "http://c:4318"}, true, ""},
-		"an endpoint of traces": {map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318/v1/traces"}, true, ""},
-		"disabled":              {map[string]string{endpoint: "http://c:4318", "OTEL_SDK_DISABLED": "true"}, false, ""},
-		"no exporter":           {map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, false, ""},
-		"another protocol":      {map[string]string{endpoint: "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, true, `is "grpc": set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf`},
-		"another one of others": {map[string]string{endpoint: "http://c:4318", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, true, ""},
+		"nothing":     {nil, false, ""},
+		"an endpoint": {map[string]string{endpoint: "http://c:4318"}, true, ""},
+		"an endpoint of traces": {map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318/v1/traces"},
+			true, ""},
+		"disabled": {map[string]string{endpoint: "http://c:4318", "OTEL_SDK_DISABLED": "true"}, false, ""},
+		"no exporter": {map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, false,
+			""},
+		"another protocol": {map[string]string{endpoint: "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+			true, `is "grpc": set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf`},
+		"another one of others": {map[string]string{endpoint: "http://c:4318", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+			"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, variable := range []string{endpoint, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"} {
+			for _, variable := range []string{endpoint, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SDK_DISABLED",
+				"OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"} {
 				t.Setenv(variable, test.env[variable])
 			}
 			if enabled() != test.enabled {
 				t.Errorf("tracing is enabled: %v, want %v", enabled(), test.enabled)
 			}
-			if err := checkProtocol(); (err == nil) != (test.failure == "") || err != nil && !strings.Contains(err.Error(), test.failure) {
+			if err := checkProtocol(); (err == nil) != (test.failure == "") || err != nil &&
+				!strings.Contains(err.Error(), test.failure) {
 				t.Errorf("the error is %v, want %q", err, test.failure)
 			}
 		})

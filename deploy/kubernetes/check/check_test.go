@@ -1,5 +1,5 @@
-// Package check renders the manifests and checks them: against the types of Kubernetes's API, and against the rules of this
-// directory.
+// Package check renders the manifests and checks them: against the types of Kubernetes's API, and against the rules of
+// this directory.
 package check
 
 import (
@@ -32,8 +32,8 @@ import (
 
 var update = flag.Bool("update", false, "write the files rules.yaml from the alert rules of Prometheus")
 
-// render returns the objects of a kustomization. It fails the test if one of them is of an unknown type, or has a field that the type
-// does not have, or the same field twice.
+// render returns the objects of a kustomization. It fails the test if one of them is of an unknown type, or has a
+// field that the type does not have, or the same field twice.
 func render(t *testing.T, dir string) (objects []runtime.Object) {
 	t.Helper()
 	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
@@ -80,7 +80,8 @@ func withAll(t *testing.T) (dir string) {
 	}
 	all := types.Kustomization{Resources: []string{relative("../base")}}
 	all.Kind, all.APIVersion = types.KustomizationKind, types.KustomizationVersion
-	for _, file := range append(glob(t, "../*/kustomization.yaml"), glob(t, "../../../*/deploy/kubernetes/kustomization.yaml")...) {
+	for _, file := range append(glob(t, "../*/kustomization.yaml"),
+		glob(t, "../../../*/deploy/kubernetes/kustomization.yaml")...) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -139,7 +140,8 @@ func pods(t *testing.T, objects []runtime.Object) map[string]core.PodTemplateSpe
 }
 
 func TestManifests(t *testing.T) {
-	for name, dir := range map[string]string{"base": "../base", "production": "../production", "all components": withAll(t)} {
+	for name, dir := range map[string]string{"base": "../base", "production": "../production",
+		"all components": withAll(t)} {
 		t.Run(name, func(t *testing.T) {
 			objects := render(t, dir)
 			all := pods(t, objects)
@@ -162,17 +164,20 @@ func TestManifests(t *testing.T) {
 func checkHardened(t *testing.T, name string, pod core.PodTemplateSpec) {
 	t.Helper()
 	p := pod.Spec
-	if !is(p.SecurityContext.RunAsNonRoot, true) || *p.SecurityContext.RunAsUser == 0 || p.SecurityContext.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault ||
+	if !is(p.SecurityContext.RunAsNonRoot, true) || *p.SecurityContext.RunAsUser == 0 ||
+		p.SecurityContext.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault ||
 		!is(p.AutomountServiceAccountToken, false) || p.HostNetwork || p.HostPID || p.HostIPC {
 		t.Errorf("%s: the pod's security context is %+v", name, p.SecurityContext)
 	}
 	for _, c := range p.Containers {
 		s := c.SecurityContext
-		if s == nil || !is(s.AllowPrivilegeEscalation, false) || !is(s.ReadOnlyRootFilesystem, true) || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) ||
+		if s == nil || !is(s.AllowPrivilegeEscalation, false) || !is(s.ReadOnlyRootFilesystem, true) ||
+			!slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) ||
 			len(s.Capabilities.Add) > 0 || is(s.Privileged, true) {
 			t.Errorf("%s: the container's security context is %+v", name, s)
 		}
-		if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Limits.Memory().IsZero() || !c.Resources.Limits.Cpu().IsZero() {
+		if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() ||
+			c.Resources.Limits.Memory().IsZero() || !c.Resources.Limits.Cpu().IsZero() {
 			t.Errorf("%s: the resources are %+v, want requests, and a limit of the memory only", name, c.Resources)
 		}
 	}
@@ -180,7 +185,8 @@ func checkHardened(t *testing.T, name string, pod core.PodTemplateSpec) {
 
 func is(b *bool, want bool) bool { return b != nil && *b == want }
 
-// checkReferences checks that the variables are options of the program, that secrets come from files, and that the files are mounted.
+// checkReferences checks that the variables are options of the program, that secrets come from files, and that the
+// files are mounted.
 func checkReferences(t *testing.T, name string, pod core.PodTemplateSpec, configs map[string]*core.ConfigMap) {
 	t.Helper()
 	variables := map[string]string{}
@@ -209,12 +215,14 @@ func checkReferences(t *testing.T, name string, pod core.PodTemplateSpec, config
 		if !strings.HasSuffix(variable, "_FILE") {
 			continue
 		}
-		if !slices.ContainsFunc(c.VolumeMounts, func(m core.VolumeMount) bool { return m.MountPath == filepath.Dir(value) && m.ReadOnly }) {
+		if !slices.ContainsFunc(c.VolumeMounts,
+			func(m core.VolumeMount) bool { return m.MountPath == filepath.Dir(value) && m.ReadOnly }) {
 			t.Errorf("%s: %s is not below a mount", name, value)
 		}
 	}
 	for _, m := range c.VolumeMounts {
-		if !slices.ContainsFunc(pod.Spec.Volumes, func(v core.Volume) bool { return v.Name == m.Name && v.Secret != nil }) {
+		if !slices.ContainsFunc(pod.Spec.Volumes,
+			func(v core.Volume) bool { return v.Name == m.Name && v.Secret != nil }) {
 			t.Errorf("%s: the mount %s has no volume with a secret", name, m.Name)
 		}
 	}
@@ -233,11 +241,13 @@ func documents(t *testing.T) (all []byte) {
 	return all
 }
 
-// checkProcess checks that an update replaces no process before the next one is ready, and that no process is killed while it drains.
+// checkProcess checks that an update replaces no process before the next one is ready, and that no process is killed
+// while it drains.
 func checkProcess(t *testing.T, name string, d *apps.Deployment) {
 	t.Helper()
 	c := d.Spec.Template.Spec.Containers[0]
-	if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/healthz" || c.StartupProbe == nil {
+	if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/healthz" ||
+		c.StartupProbe == nil {
 		t.Errorf("%s: the probes are %+v, %+v, %+v", name, c.ReadinessProbe, c.LivenessProbe, c.StartupProbe)
 	}
 	if d.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue() != 0 {
@@ -252,7 +262,8 @@ func checkProcess(t *testing.T, name string, d *apps.Deployment) {
 	}
 }
 
-// checkSelectors checks that each selector matches pods, and that an operand of an autoscaler has no fixed number of pods.
+// checkSelectors checks that each selector matches pods, and that an operand of an autoscaler has no fixed number of
+// pods.
 func checkSelectors(t *testing.T, objects []runtime.Object, pods map[string]core.PodTemplateSpec) {
 	t.Helper()
 	matches := func(what string, labels map[string]string) {
@@ -302,7 +313,8 @@ func containsAll(labels, wanted map[string]string) bool {
 // those of deploy/observability/alerts.yml. The component of a module NAME has those of alerts-NAME.yml in the module's
 // deploy/observability. With -update it writes them.
 func TestAlertRules(t *testing.T) {
-	files := append(glob(t, "../../observability/alerts.yml"), glob(t, "../../../*/deploy/observability/alerts-*.yml")...)
+	files := append(glob(t, "../../observability/alerts.yml"),
+		glob(t, "../../../*/deploy/observability/alerts-*.yml")...)
 	if len(files) == 0 {
 		t.Fatal("found no alerts in the folders deploy/observability")
 	}

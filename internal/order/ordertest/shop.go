@@ -94,7 +94,8 @@ func (s *Shop) Product(t testing.TB, supply int64) uuid.UUID {
 func (s *Shop) ProductWithCurrency(t testing.TB, supply int64, currency string) uuid.UUID {
 	t.Helper()
 	id := uuid.New()
-	s.Exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, $2, 100, $3, $4, $4)`,
+	s.Exec(t,
+		`INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, $2, 100, $3, $4, $4)`,
 		id, "product "+id.String()[:4], currency, supply)
 	return id
 }
@@ -135,7 +136,8 @@ func (s *Shop) PendingOrders(t testing.TB, customer uuid.UUID, n int) []uuid.UUI
 		ids[i] = keyset.NewID()
 	}
 	s.Exec(t, `INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
-		SELECT id, $2, 100, 'EUR', now() - interval '1 hour', now() + interval '1 hour' FROM unnest($1::uuid[]) id`, ids, customer)
+		SELECT id, $2, 100, 'EUR', now() - interval '1 hour', now() + interval '1 hour'
+			FROM unnest($1::uuid[]) id`, ids, customer)
 	s.Exec(t, `INSERT INTO order_items SELECT id, $1, 1, 100, 'a product' FROM orders`, product)
 	s.Exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
 	return ids
@@ -159,7 +161,8 @@ func (s *Shop) FillTables(t testing.TB) {
 			FROM generate_series(1, 20000) i
 		) o`, customer)
 	s.Exec(t, `INSERT INTO order_items SELECT id, $1, 1, 100, 'a product' FROM orders`, product)
-	s.Exec(t, `INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'reminded', 'worker', created_at FROM orders`)
+	s.Exec(t,
+		`INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'reminded', 'worker', created_at FROM orders`)
 	s.Exec(t, `VACUUM ANALYZE`)
 }
 
@@ -197,20 +200,24 @@ func (s *Shop) Status(t testing.TB, id uuid.UUID) string {
 // Trail returns the audit trail of an order, each entry with its actor.
 func (s *Shop) Trail(t testing.TB, id uuid.UUID) []string {
 	t.Helper()
-	text := testenv.Query[string](t, s.DB, `SELECT string_agg(type || ' ' || actor, ',' ORDER BY number) FROM order_trail WHERE order_id = $1`, id)
+	text := testenv.Query[string](t, s.DB,
+		`SELECT string_agg(type || ' ' || actor, ',' ORDER BY number) FROM order_trail WHERE order_id = $1`, id)
 	return strings.Split(text, ",")
 }
 
 // Owed returns the kinds of the outbox rows of an order, each after a blank.
 func (s *Shop) Owed(t testing.TB, id uuid.UUID) string {
 	t.Helper()
-	return testenv.Query[string](t, s.DB, `SELECT coalesce(string_agg(' ' || kind, '' ORDER BY kind), '') FROM outbox WHERE task_id = $1`, id.String())
+	return testenv.Query[string](t, s.DB,
+		`SELECT coalesce(string_agg(' ' || kind, '' ORDER BY kind), '') FROM outbox WHERE task_id = $1`, id.String())
 }
 
 // OutboxLeft returns the time until an outbox row is due, by the database's clock.
 func (s *Shop) OutboxLeft(t testing.TB, kind string, id uuid.UUID) time.Duration {
 	t.Helper()
-	us := testenv.Query[int64](t, s.DB, `SELECT (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint FROM outbox WHERE kind = $1 AND task_id = $2`,
+	us := testenv.Query[int64](t, s.DB,
+		`SELECT (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint FROM outbox WHERE kind = $1
+			AND task_id = $2`,
 		kind, id.String())
 	return time.Duration(us) * time.Microsecond
 }
@@ -258,7 +265,8 @@ func CheckOpenPlan(t testing.TB, plan string) {
 func (s *Shop) CheckTrails(t testing.TB) {
 	t.Helper()
 	after := testenv.Query[int](t, s.DB, `
-		SELECT count(*) FROM orders o JOIN order_events e ON e.order_id = o.id WHERE e.at > coalesce(o.paid_at, o.cancelled_at)`)
+		SELECT count(*) FROM orders o JOIN order_events e ON e.order_id = o.id
+			WHERE e.at > coalesce(o.paid_at, o.cancelled_at)`)
 	if after > 0 {
 		t.Errorf("%d events follow the end of their order, want none", after)
 	}

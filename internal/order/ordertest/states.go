@@ -36,9 +36,11 @@ const (
 		  AND expires_at > clock_timestamp()
 		RETURNING id
 	)
-	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'held', 'customer', clock_timestamp() FROM held RETURNING id`
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'held', 'customer', clock_timestamp() FROM held
+		RETURNING id`
 
-	// ReleaseSQL ends the hold of a pending order, and owes the task that cancels it, because its due time becomes earlier.
+	// ReleaseSQL ends the hold of a pending order, and owes the task that cancels it, because its due time becomes
+	// earlier.
 	ReleaseSQL = `
 	WITH released AS (
 		UPDATE orders SET hold_until = NULL WHERE id = $1 AND status = 'pending' AND hold_until IS NOT NULL RETURNING id
@@ -46,7 +48,8 @@ const (
 		INSERT INTO outbox (kind, task_id, due_at) SELECT 'order.cancel', id::text, clock_timestamp() FROM released
 		ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 	)
-	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'released', 'provider', clock_timestamp() FROM released`
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'released', 'provider', clock_timestamp()
+		FROM released`
 
 	// payHeldSQL pays a held order before its hold ends.
 	payHeldSQL = `
@@ -179,9 +182,9 @@ var States = map[string]string{
 	"timed out after an extension":          "extend, pass 41m, time out",
 }
 
-// CheckOperation does an operation on an order in each state. Its results are written as the code of the error or "ok",
-// the status of the order after the operation, the events that the operation added, and the kinds of task that it owes. A
-// state without a result has the result "ok", and no change.
+// CheckOperation does an operation on an order in each state. Its results are written as the code of the error or
+// "ok", the status of the order after the operation, the events that the operation added, and the kinds of task that
+// it owes. A state without a result has the result "ok", and no change.
 func (s *Shop) CheckOperation(t *testing.T, name string, do Operation, results map[string]string) {
 	for state := range results {
 		if _, ok := States[state]; !ok {
@@ -227,20 +230,30 @@ func (s *Shop) result(t testing.TB, do Operation, customer, id uuid.UUID) string
 	return result
 }
 
-// CheckMovedOrder has an operation wait for the lock of an order that another session changes. The statement's snapshot
-// has the old version of the row: it must decide by the new version, and must not violate a constraint with values of the
-// old one.
+// CheckMovedOrder has an operation wait for the lock of an order that another session changes. The statement's
+// snapshot has the old version of the row: it must decide by the new version, and must not violate a constraint with
+// values of the old one.
 func (s *Shop) CheckMovedOrder(t *testing.T, name string, do Operation) {
 	changes := map[string]string{
-		"held":                     `UPDATE orders SET hold_until = expires_at + interval '5 min' WHERE id = $1 AND hold_until IS NULL`,
-		"released":                 `UPDATE orders SET hold_until = NULL WHERE id = $1`,
-		"being cancelled":          `UPDATE orders SET cancel_requested_at = now() WHERE id = $1 AND cancel_requested_at IS NULL AND now() < expires_at`,
-		"moved later":              `UPDATE orders SET expires_at = now() + interval '1 h', hold_until = CASE WHEN hold_until IS NOT NULL THEN now() + interval '2 h' END WHERE id = $1`,
-		"moved earlier":            `UPDATE orders SET expires_at = now() + interval '90 s', hold_until = CASE WHEN hold_until IS NOT NULL THEN now() + interval '95 s' END WHERE id = $1`,
-		"paid":                     `UPDATE orders SET status = 'paid', ended_by = 'customer', paid_at = expires_at - interval '1 min' WHERE id = $1 AND (cancel_requested_at IS NULL OR hold_until IS NOT NULL)`,
-		"released after a request": `UPDATE orders SET hold_until = NULL, cancel_requested_at = created_at WHERE id = $1`,
+		"held": `UPDATE orders SET hold_until = expires_at + interval '5 min' WHERE id = $1
+			AND hold_until IS NULL`,
+		"released": `UPDATE orders SET hold_until = NULL WHERE id = $1`,
+		"being cancelled": `UPDATE orders SET cancel_requested_at = now() WHERE id = $1
+			AND cancel_requested_at IS NULL AND now() < expires_at`,
+		"moved later": `UPDATE orders
+			SET expires_at = now() + interval '1 h', hold_until = CASE WHEN hold_until IS NOT NULL
+			THEN now() + interval '2 h' END WHERE id = $1`,
+		"moved earlier": `UPDATE orders
+			SET expires_at = now() + interval '90 s', hold_until = CASE WHEN hold_until IS NOT NULL
+			THEN now() + interval '95 s' END WHERE id = $1`,
+		"paid": `UPDATE orders
+			SET status = 'paid', ended_by = 'customer', paid_at = expires_at - interval '1 min' WHERE id = $1
+			AND (cancel_requested_at IS NULL OR hold_until IS NOT NULL)`,
+		"released after a request": `UPDATE orders SET hold_until = NULL, cancel_requested_at = created_at
+			WHERE id = $1`,
 	}
-	for _, steps := range []string{"", "hold", "hold, cancel", "hold, cancel, release", "pass 31m", "hold, pass 31m", "extend, hold"} {
+	for _, steps := range []string{"", "hold", "hold, cancel", "hold, cancel, release", "pass 31m", "hold, pass 31m",
+		"extend, hold"} {
 		for change, statement := range changes {
 			t.Run(steps+"/"+change+"/"+name, func(t *testing.T) {
 				customer, product := s.Customer(t), s.Product(t, 1)
@@ -267,12 +280,15 @@ func (s *Shop) CheckMovedOrder(t *testing.T, name string, do Operation) {
 				if class := parttest.ClassOf(err); strings.HasPrefix(class.Code, "not a rejection") {
 					t.Errorf("%s returns %v, want no error or a rejection", name, err)
 				}
-				s.Exec(t, `UPDATE products SET available = (SELECT supply - count(*) FROM orders WHERE id = $2 AND status <> 'cancelled') WHERE id = $1 AND available = 1`,
+				s.Exec(t,
+					`UPDATE products SET available = (SELECT supply - count(*) FROM orders WHERE id = $2
+						AND status <> 'cancelled') WHERE id = $1 AND available = 1`,
 					product, id)
 			})
 		}
 	}
-	if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders WHERE paid_at >= due_at OR cancelled_at < due_at`); n > 0 {
+	if n := testenv.Query[int](t, s.DB,
+		`SELECT count(*) FROM orders WHERE paid_at >= due_at OR cancelled_at < due_at`); n > 0 {
 		t.Errorf("%d orders ended at a wrong time, want 0", n)
 	}
 }

@@ -44,8 +44,9 @@ func TestCheckLook(t *testing.T) {
 	browsertest.Need(t)
 	testenv.Slow(t, "pages in a browser")
 	for name, test := range map[string]struct{ old, new, want string }{
-		"good":                {"", "", ""},
-		"grey on white":       {`<h1>`, `<p style="color: #999; background: #fff">pale</p><h1>`, "contrast: 2.85 of 4.5: pale"},
+		"good": {"", "", ""},
+		"grey on white": {`<h1>`, `<p style="color: #999; background: #fff">pale</p><h1>`,
+			"contrast: 2.85 of 4.5: pale"},
 		"poor in the dark":    {`<h1>`, `<p style="color: #444">night</p><h1>`, "-dark: too little contrast"},
 		"wide":                {`<h1>`, `<p style="width: 600px">wide</p><h1>`, "-phone: the page is"},
 		"button without name": {`<h1>`, `<button></button><h1>`, "a button without a name"},

@@ -75,20 +75,22 @@ func TestContract(t *testing.T) {
 			request := httptest.NewRequestWithContext(t.Context(), method, path, nil)
 			header := http.Header{"X-Request-Id": {"id"}, "Content-Type": {test.contentType}}
 			err := contract.Check(request, test.status, header, []byte(test.body))
-			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			if test.want == "" && err != nil || test.want != "" &&
+				(err == nil || !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("Check returns %v, want an error with %q", err, test.want)
 			}
 			header.Del("X-Request-Id")
-			if err := contract.Check(request, test.status, header, []byte(test.body)); err == nil || !strings.Contains(err.Error(), "X-Request-Id") {
+			if err := contract.Check(request, test.status, header, []byte(test.body)); err == nil ||
+				!strings.Contains(err.Error(), "X-Request-Id") {
 				t.Errorf("Check of an answer without a request id returns %v, want an error", err)
 			}
 		})
 	}
 }
 
-// TestClassesAreInContract reads the classes of error from the sources that declare them. The contract's pieces in the folder
-// of the package must describe each code. Those of package rest, which has no routes, are in the piece of package app. No
-// two classes may have the same code.
+// TestClassesAreInContract reads the classes of error from the sources that declare them. The contract's pieces in the
+// folder of the package must describe each code. Those of package rest, which has no routes, are in the piece of
+// package app. No two classes may have the same code.
 func TestClassesAreInContract(t *testing.T) {
 	sources, err := filepath.Glob("../../*/*.go")
 	testenv.Must(t, err)
@@ -114,7 +116,8 @@ func TestClassesAreInContract(t *testing.T) {
 			}
 			seen[code] = true
 			if !describes(t, pieces(t, folder), code) {
-				t.Errorf("no piece of the contract in internal/%s describes `/problems/%s`, which %s declares", folder, code, name)
+				t.Errorf("no piece of the contract in internal/%s describes `/problems/%s`, which %s declares", folder,
+					code, name)
 			}
 		}
 	}

@@ -75,9 +75,10 @@ func mayImport(pkg, imported string) bool {
 	}
 }
 
-// rejectSteps are the packages in which a file has all of one step of a row's life. There a file with SQL also says why it
-// rejects the step.
-var rejectSteps = []string{"internal/order", "payments/internal/attempt", "payments/internal/refund", "payments/internal/books"}
+// rejectSteps are the packages in which a file has all of one step of a row's life. There a file with SQL also says
+// why it rejects the step.
+var rejectSteps = []string{"internal/order", "payments/internal/attempt", "payments/internal/refund",
+	"payments/internal/books"}
 
 // TestAllowedImports checks the rules of imports in all modules, which are not about tests. A file with SQL does not
 // answer clients: except in commands, in the composition root and in internal/app it imports no internal/rest. In
@@ -90,7 +91,8 @@ func TestAllowedImports(t *testing.T) {
 	importLine := regexp.MustCompile(`(?m)^(?:import)?\s+(?:\w+ )?"` + modulePath + `/(\S+)"$`)
 	sql := regexp.MustCompile(`(?m)^\s*//go:embed .*\.sql\b|^\s*(\w+ )?"(database/sql|gorm\.io/|github\.com/jackc/pgx/)`)
 	handles := regexp.MustCompile(`(?m)^\s*(\w+ )?"(github\.com/gin-gonic/gin|net/http)"$|\brest\.(\w+)`)
-	reasons := []string{"Class", "Error", "FieldError", "InvalidFields", "AsError", "OutcomeUnknown", "NotFound", "KeyReused",
+	reasons := []string{"Class", "Error", "FieldError", "InvalidFields", "AsError", "OutcomeUnknown", "NotFound",
+		"KeyReused",
 		"Overloaded", "Page"}
 	for name, text := range GoFiles(t, modules...) {
 		if strings.HasSuffix(name, "_test.go") {

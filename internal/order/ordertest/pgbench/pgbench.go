@@ -123,7 +123,8 @@ func placeScript(dir string, products int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("\\set customer random(1, 2000)\n\\set product random(1, %d)\n\\set order random(1, 999999999999)\n", products) +
+	return fmt.Sprintf("\\set customer random(1, 2000)\n\\set product random(1, %d)\n\\set order random(1, "+
+		"999999999999)\n", products) +
 		"\\startpipeline\n" + lock + ";\n" + place + ";\n\\endpipeline\n" +
 		"DELETE FROM outbox WHERE kind = 'bench' AND task_id = " + id("order") + "::text;\n", nil
 }
