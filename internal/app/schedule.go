@@ -30,14 +30,13 @@ type Schedule struct {
 	Width float64   `json:"bucket_seconds"` // of each bucket
 	Rows  Spread    `json:"rows"`
 	Tasks *Spread   `json:"tasks"` // that no worker has claimed; nil: there is no Redis, or it does not answer
-	// TasksLater is the number of tasks that are due after the last bucket.
-	TasksLater int64 `json:"tasks_later"`
 }
 
-// Spread is a number of rows or tasks by due time.
+// Spread is a number of rows or tasks by due time. Before and Later count at most 300 rows, and all tasks.
 type Spread struct {
-	Before    int64   `json:"before"`    // due before the first bucket; of many rows a few hundred are counted
+	Before    int64   `json:"before"`    // due before the first bucket
 	Counts    []int64 `json:"counts"`    // of each bucket
+	Later     int64   `json:"later"`     // due after the last bucket
 	Estimated bool    `json:"estimated"` // some of the counts are estimates
 }
 
@@ -60,7 +59,7 @@ func (k *Kind) Schedule(ctx context.Context, limit time.Duration) (*Schedule, er
 	from := time.Duration(s.From * float64(time.Second))
 	before, counts, later, estimated, err := k.Queue.Spread(limited, from, width, scheduleBuckets)
 	if err == nil { // otherwise Redis does not answer, which the caller sees
-		s.Tasks, s.TasksLater = &Spread{before, counts, estimated}, later
+		s.Tasks = &Spread{before, counts, later, estimated}
 	}
 	return s, nil
 }
@@ -68,18 +67,18 @@ func (k *Kind) Schedule(ctx context.Context, limit time.Duration) (*Schedule, er
 // countRows returns a schedule without tasks, and the number of its buckets that have most rows or more. It assumes
 // that the due times in such a bucket are spread evenly.
 func (k *Kind) countRows(ctx context.Context, width time.Duration, most int) (s *Schedule, full int, err error) {
-	var lanes []struct { // the rows before the first bucket, then the rows of each bucket
+	var lanes []struct { // the rows before the first bucket, then the rows of each bucket, then the later rows
 		At                         time.Time
 		FromUs, Counted, CoveredUs int64
 	}
 	_, err = postgres.Scan(ctx, k.process.DB, &lanes, k.schedule,
-		width.Microseconds(), scheduleBegun, scheduleBuckets, most)
+		width.Microseconds(), scheduleBegun, scheduleBuckets, most, scheduleRows)
 	if err != nil {
 		return nil, 0, err
 	}
 	s = &Schedule{At: lanes[0].At.UTC(), From: float64(lanes[0].FromUs) / 1e6, Width: width.Seconds()}
-	s.Rows.Before = lanes[0].Counted
-	for _, lane := range lanes[1:] {
+	s.Rows.Before, s.Rows.Later = lanes[0].Counted, lanes[1+scheduleBuckets].Counted
+	for _, lane := range lanes[1 : 1+scheduleBuckets] {
 		count := lane.Counted
 		if count == int64(most) {
 			covered := max(lane.CoveredUs, width.Microseconds()/scheduleFactor)

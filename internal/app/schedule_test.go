@@ -89,9 +89,9 @@ func TestSchedule(t *testing.T) {
 	s = readSchedule(t, k)
 	checkSpread(t, "rows outside the buckets", s, &s.Rows, 0, 0, 0)
 	checkSpread(t, "tasks outside the buckets", s, s.Tasks, 0, 0, 0)
-	if s.Rows.Before != scheduleRows || s.Tasks.Before != 1 {
-		t.Errorf("before the first bucket there are %d rows and %d tasks, want %d and 1", s.Rows.Before,
-			s.Tasks.Before, scheduleRows)
+	if s.Rows.Before != scheduleRows || s.Rows.Later != 5 || s.Tasks.Before != 1 || s.Tasks.Later != 1 {
+		t.Errorf("the rows are %+v, the tasks %+v; want %d and 1 before the first bucket, and 5 and 1 after the last",
+			s.Rows, *s.Tasks, scheduleRows)
 	}
 
 	k.process.Redis.Close()
@@ -126,6 +126,6 @@ func TestScheduleEstimates(t *testing.T) {
 				perBucket)
 		}
 	}
-	plan := testenv.Explain(t, k.process.Pool, k.schedule, "3000000, 20, 60, 300")
+	plan := testenv.Explain(t, k.process.Pool, k.schedule, "3000000, 20, 60, 300, 300")
 	testenv.CheckPlan(t, plan, []string{"Index Only Scan using seats_pending"}, "seats")
 }

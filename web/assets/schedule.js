@@ -16,7 +16,7 @@ const sum = (counts) => counts.reduce((a, b) => a + b, 0);
 const barHeight = 76; // px, of the highest bar
 const lanes = { orders: 100, tasks: 214 }; // the two rows of bars, and the y of their base lines
 const height = 262;
-const maxBefore = 300; // the API counts at most this many orders that are due before the first bucket
+const maxEdge = 300; // the API counts at most this many orders that are due before the first bucket, or after the last
 const noise = 4; // tasks of a bucket that may be missing in one answer, because the lanes are not read at one instant
 
 const motion = matchMedia('(prefers-reduced-motion: no-preference)');
@@ -135,21 +135,22 @@ export class Schedule {
     shown.missing.forEach((n, i) => bar('missing', lanes.tasks - h(shown.tasks?.counts[i] ?? 0), i, n));
 
     const text = (x, y, content, anchor = 'start', name = '') => drawing.append(svg('text', { x, y, 'text-anchor': anchor, class: name }, content));
-    const edges = (base, title, lane, before, later) => {
+    const edges = (base, title, before, later) => {
       text(0, base - barHeight - 8, title, 'start', 'title');
-      if (lane?.before > 0) {
+      if (before) {
         text(0, base - 6, `← ${before} earlier`);
       }
       if (later) {
         text(width, base - barHeight - 8, `${later} later →`, 'end');
       }
     };
-    const { rows, tasks, tasks_later: tasksLater, stats } = shown;
-    const ordersLater = stats.orders.pending - rows.before - sum(rows.counts);
-    edges(lanes.orders, 'Orders in PostgreSQL', rows, orMore(rows.before, maxBefore),
-      stats.orders.pending >= maxPending ? 'many' : ordersLater > 0 && number(ordersLater));
-    edges(lanes.tasks, `Tasks in Redis${tasks ? '' : redisState(stats.redis)}`, tasks, number(tasks?.before ?? 0),
-      tasksLater > 0 && number(tasksLater));
+    const { rows, tasks, stats } = shown;
+    const all = stats.orders.pending; // counts more orders than rows.later does
+    const later = rows.later < maxEdge ? rows.later : Math.max(rows.later, all - rows.before - sum(rows.counts));
+    edges(lanes.orders, 'Orders in PostgreSQL', rows.before && orMore(rows.before, maxEdge),
+      later && (all < maxPending ? number(later) : `${number(later)} or more`));
+    edges(lanes.tasks, `Tasks in Redis${tasks ? '' : redisState(stats.redis)}`, tasks?.before && number(tasks.before),
+      tasks?.later && number(tasks.later));
     for (const base of Object.values(lanes)) {
       drawing.append(svg('line', { class: 'grid', x1: 0, x2: width, y1: base, y2: base }));
     }
