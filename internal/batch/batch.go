@@ -2,20 +2,21 @@
 // transaction for 200 items costs PostgreSQL little more than one for a single item, because it begins, commits and
 // syncs the log once.
 //
-// A caller passes an item to [Queue.Do] and waits for its result. No timer collects items: an item on an idle queue
-// goes alone and at once, and a batch forms while the batches before it are under way.
+// A caller passes an item to [Queue.Do] and waits for its result. A lane is a goroutine that handles one batch after
+// the other. No timer collects items: an item on an idle queue goes alone and at once, and a batch forms while all
+// lanes are busy.
 //
 //	Do ─▶ queue ─▶ lane ─▶ Table.Handle ─▶ Do returns ─▶ Table.Handled
 //	                         │      ▲
 //	                         ▼      │
 //	                         queues of locked rows
 //
-// The trouble of one item does not concern the others of its batch:
+// An item that fails or waits does not concern the others of its batch:
 //
 //   - If an item causes an error, the batch is halved until the item is alone.
-//   - If another session has locked a shared row for long, the items that need the row wait for it outside of the lanes,
-//     and all of them in one session. A shared row is a row that the transactions of several items change, for instance
-//     the stock of a product.
+//   - If another session has locked a shared row for long, the items that need the row wait for it outside of the
+//     lanes, and all of them in one session. A shared row is a row that the transactions of several items change, for
+//     instance the stock of a product.
 //
 // A queue that grows without a bound answers every caller late. So the queue rejects items while its first item has
 // waited for too long. [Queue.Admit] does so before anything else is done for an item, and also bounds the number of
@@ -32,13 +33,13 @@ import (
 	"time"
 )
 
-// Table holds the functions that handle the items, usually rows of a table. T is the type of an item, K that of the
-// key of a shared row. The functions return the errors of PostgreSQL, wrapped or not, because [Queue] sorts them by
-// their codes.
+// Table holds the functions that handle the items, usually rows of a table. T is the type of an item, and K is the type
+// of the key of a shared row. The functions return the errors of PostgreSQL, wrapped or not, because [Queue] decides by
+// their codes what to do next.
 type Table[T comparable, K comparable] struct {
-	// Handle handles the items of a batch in order of arrival, in one transaction if it can. The results go into the
-	// items. With an error it returns in left the items that it has not handled, in their order. left does not count
-	// if the error is nil: then all items are handled.
+	// Handle handles the items of a batch in order of arrival, in one transaction if it can, and writes the results
+	// into the items. With an error it returns in left the items that it has not handled, in their order. left is
+	// ignored if the error is nil, because then all items are handled.
 	//
 	// Handle waits at most lockWait for a lock; 0 means the lock_timeout of the session. If it does not get the lock
 	// in this time, it returns the error lock_not_available (55P03).
@@ -70,7 +71,7 @@ type Config struct {
 	// while it syncs the log for the other.
 	Lanes int
 
-	// Size is the largest number of items of a batch, whose transaction keeps the locks of all their shared rows.
+	// Size is the largest number of items of a batch, because its transaction keeps the locks of their shared rows.
 	Size int
 
 	// MaxWait is the time for which the first item in the queue may wait. While it has waited longer, further items
@@ -84,9 +85,9 @@ type Config struct {
 	// locks.
 	LockWait time.Duration
 
-	// Timeout is the longest time for a batch. It is also the longest time for a wait for a locked shared row and the
-	// batches of the items that waited. It must be between the statement_timeout of the sessions, so that PostgreSQL's
-	// error is seen, and the time that callers wait.
+	// Timeout is the longest time for a batch. It also bounds the wait for a locked shared row together with the
+	// batches of the items that waited for the row. It must be longer than the statement_timeout of the sessions, so
+	// that PostgreSQL's error is seen, and shorter than the time that callers wait.
 	Timeout time.Duration
 
 	// OnReject is called with the reason when items are rejected, for the log: at most once in 10 s.
@@ -124,8 +125,8 @@ type waiter[T comparable] struct {
 	done    chan struct{} // closed when the item was handled, or err is set
 }
 
-// Do has an item handled in a batch, and waits for that. It returns nil after the item was handled, and
-// [ErrOverloaded] if it is rejected, or if ctx ends before its batch begins. After any other error the item may or
+// Do puts an item into the queue, and waits until it was handled in a batch. It returns nil after the item was handled,
+// and [ErrOverloaded] if it is rejected, or if ctx ends before its batch begins. After any other error the item may or
 // may not have been handled: if ctx has ended, it may still be handled later.
 func (q *Queue[T, K]) Do(ctx context.Context, item T) error {
 	w := &waiter[T]{item: item, arrived: time.Now(), done: make(chan struct{})}

@@ -23,9 +23,9 @@ func (q *Queue[T, K]) runLane(batch []*waiter[T]) {
 	q.handleInParts(ctx, batch, q.cfg.LockWait)
 }
 
-// handleInParts handles a batch, in parts if it fails as a whole. It passes the items that would wait for longer than
-// lockWait for a lock to goroutines of their own. With a lockWait of 0 all items wait for as long as the lock_timeout
-// of the session, and there are no such goroutines.
+// handleInParts handles a batch, in parts if it fails as a whole: a part has some of the items. The items that would
+// wait for a lock longer than lockWait go to goroutines of their own. With a lockWait of 0 there are no such
+// goroutines, and all items wait as long as the lock_timeout of the session.
 func (q *Queue[T, K]) handleInParts(ctx context.Context, batch []*waiter[T], lockWait time.Duration) {
 	var handled []T
 	var alone []*waiter[T]
@@ -39,14 +39,14 @@ func (q *Queue[T, K]) handleInParts(ctx context.Context, batch []*waiter[T], loc
 		case postgres.LockTimedOut(err) && lockWait > 0:
 			next, waits := q.queueLocked(ctx, left)
 			parts, alone = append(next, parts...), append(alone, waits...)
-		case len(left) == 1, postgres.Unavailable(err), errors.As(err, new(panicError)): // the item, the database or a bug causes the error
-			fail(left, err)
+		case len(left) == 1, postgres.Unavailable(err), errors.As(err, new(panicError)):
+			fail(left, err) // the item, the database or a bug causes the error
 		default: // an item causes the error, and the others must not fail with it
 			parts = append(halves(left), parts...)
 		}
 	}
-	// An item that waits for a row of its own keeps the locks of its shared rows meanwhile. So the other items go
-	// first.
+	// The other items go first, because an item that waits for a row of its own keeps the locks of its shared rows
+	// meanwhile.
 	for _, w := range alone {
 		go q.handleAlone(w)
 	}
@@ -55,8 +55,8 @@ func (q *Queue[T, K]) handleInParts(ctx context.Context, batch []*waiter[T], loc
 	}
 }
 
-// handlePart handles a part of a batch. It returns the items that were handled, whose callers have their results now,
-// and the others.
+// handlePart handles a part of a batch. It returns in handled the items whose callers have their results now, and in
+// left the other items.
 func (q *Queue[T, K]) handlePart(
 	ctx context.Context, part []*waiter[T], lockWait time.Duration,
 ) (handled []T, left []*waiter[T], err error) {
@@ -76,9 +76,9 @@ func (q *Queue[T, K]) handlePart(
 	return handled, left, err
 }
 
-// surviveHandle calls [Table.Handle]. A panic becomes an error of all items: it would end the process, because
-// nothing else recovers in the goroutine of a batch. They are not handled again, because the panic may have come
-// after the commit.
+// surviveHandle calls [Table.Handle], and makes a panic an error of all items. Otherwise the panic would end the
+// process, because nothing else recovers in the goroutine of a batch. The items are not handled again, because the
+// panic may have come after the commit.
 func (q *Queue[T, K]) surviveHandle(ctx context.Context, items []T, lockWait time.Duration) (left []T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -99,8 +99,8 @@ func (e panicError) Error() string {
 }
 
 // queueLocked is called with a part of a batch that has waited for a lock for too long. It puts the items that need a
-// locked row into the queue of the row, and returns the others: in parts to handle next, or to be handled alone at
-// the end.
+// locked row into the queue of the row. It returns the other items, in next as parts to handle next, and in alone if
+// they are to be handled alone at the end.
 func (q *Queue[T, K]) queueLocked(ctx context.Context, part []*waiter[T]) (next [][]*waiter[T], alone []*waiter[T]) {
 	free, locked, err := q.splitByLocks(ctx, part)
 	switch {
@@ -124,7 +124,7 @@ func (q *Queue[T, K]) queueLocked(ctx context.Context, part []*waiter[T]) (next 
 }
 
 // splitByLocks separates the items whose shared rows are free from those that need a row which another session has
-// locked now. It returns the latter by such a row.
+// locked now. locked has the items that need a locked row, by the key of that row.
 func (q *Queue[T, K]) splitByLocks(
 	ctx context.Context, part []*waiter[T],
 ) (free []*waiter[T], locked map[K][]*waiter[T], err error) {

@@ -53,7 +53,7 @@ func (l *lanes[T]) overloadedAt(now time.Time) bool {
 	return len(l.queue) > 0 && now.Sub(l.queue[0].at) > l.maxWait
 }
 
-// remove takes an item out of the queue, and reports whether it was there. An item that was not there is in a batch.
+// remove takes an item out of the queue, and reports whether it was there. If not, a batch has the item already.
 func (l *lanes[T]) remove(item T) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +64,7 @@ func (l *lanes[T]) remove(item T) bool {
 	return i >= 0
 }
 
-// runAll handles a batch, and then those that have formed meanwhile.
+// runAll handles a batch, and then the batches that have formed meanwhile.
 func (l *lanes[T]) runAll(batch []T) {
 	for len(batch) > 0 {
 		l.run(batch)

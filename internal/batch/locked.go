@@ -8,14 +8,14 @@ import (
 )
 
 // lockedRows are the shared rows that other sessions have locked for long, each with the queue of the items that wait
-// for it. Only the first of these items have waited for the lock in a lane, so those that follow delay no batch.
+// for it. Only the first items have waited in a lane. Later items go to the queue at once, and so delay no batch.
 type lockedRows[T comparable, K comparable] struct {
 	mu      sync.Mutex
 	waiting map[K][]*waiter[T] // the items that wait for a row, by its key, in order of arrival
 }
 
-// enqueue puts those items of a batch into the queue of a row that need a row for which others wait. It returns the
-// other items.
+// enqueue takes the items out of a batch that need a row for which other items wait, and puts each of them into the
+// queue of such a row. It returns the rest of the batch.
 func (r *lockedRows[T, K]) enqueue(batch []*waiter[T], rows func(T) []K) []*waiter[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,8 +86,8 @@ func (q *Queue[T, K]) failExpired(items []*waiter[T]) (others []*waiter[T]) {
 	return others
 }
 
-// handleAlone handles an item that has waited in a lane for a row that is not shared, for example that of its
-// customer. It waits for the lock as long as the session's lock_timeout, in a goroutine of its own.
+// handleAlone handles an item that has waited in a lane for a row that is not shared, for example the row of a
+// customer. It runs in a goroutine of its own, and waits for the lock as long as the session's lock_timeout.
 func (q *Queue[T, K]) handleAlone(w *waiter[T]) {
 	ctx, cancel := context.WithTimeout(context.Background(), q.cfg.Timeout)
 	defer cancel()

@@ -58,8 +58,8 @@ func (q *Queue) DeadLetters(ctx context.Context, limit int) ([]DeadLetter, error
 	return letters, q.readErrors(ctx, letters)
 }
 
-// readErrors sets the attempts and errors of dead letters. It leaves those empty that Redis does not have, or not in a
-// readable form, because operators need the list most when the content of Redis is damaged.
+// readErrors sets the attempts and errors of dead letters. It leaves a value empty if Redis does not have it, or if it
+// cannot be read, because operators need the list most when the content of Redis is damaged.
 func (q *Queue) readErrors(ctx context.Context, letters []DeadLetter) error {
 	attempts, reasons := make([]*redis.StringCmd, len(letters)), make([]*redis.StringCmd, len(letters))
 	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {

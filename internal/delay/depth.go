@@ -33,7 +33,7 @@ const maxSpread = 16
 func (q *Queue) Spread(
 	ctx context.Context, from, width time.Duration, n int,
 ) (before int64, ranges []int64, later int64, estimated bool, err error) {
-	asked := q.shards[:min(len(q.shards), maxSpread)] // hashes choose the shard of a task, so they are all alike
+	asked := q.shards[:min(len(q.shards), maxSpread)] // a hash chooses the shard of a task, so all shards are alike
 	counts, err := q.count(ctx, asked, from, width, n)
 	if err != nil {
 		return 0, nil, 0, false, err

@@ -11,8 +11,8 @@ import (
 )
 
 // followsSentinels reports whether Sentinels name the master to a client of [Connect]. When they name another master,
-// the client closes the connections of its pools, but a subscription stays at a former master that hangs. So who
-// listens to Redis must subscribe anew after a silence.
+// the client closes the connections of its pools, but a subscription stays at a former master that hangs. So a listener
+// must subscribe anew after a silence.
 func followsSentinels(rdb redis.UniversalClient) bool {
 	client, ok := rdb.(*redis.Client)
 	return ok && client.Options().Addr == "FailoverClient" // the name that the client has instead of an address
@@ -39,8 +39,8 @@ func (masterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 }
 
 // ReplicationIDs returns the replication ids of the queue's masters. An id changes when a replica is promoted or a
-// server restarts, and tasks may then be lost although the markers are set. A server that does not report its id
-// counts as one with an empty id.
+// server restarts. Then tasks may be lost although the markers are set. A server that does not report its id counts as
+// one with an empty id.
 func (q *Queue) ReplicationIDs(ctx context.Context) string {
 	infos, _ := InfoOfMasters(ctx, q.rdb, "replication")
 	var ids []string

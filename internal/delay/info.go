@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// InfoOfMasters sends INFO to each master of a cluster, at the same time, and otherwise to the only one, whose address
-// is then empty. A server that refuses it has an empty answer. Managed servers answer INFO and refuse CONFIG.
+// InfoOfMasters sends INFO to all masters of a cluster at the same time, or to the only server, whose address is then
+// "". A server that refuses INFO has an empty answer. Managed servers refuse CONFIG, but answer INFO.
 func InfoOfMasters(
 	ctx context.Context, rdb redis.UniversalClient, sections ...string,
 ) (infos map[string]*redis.InfoCmd, err error) {

@@ -25,7 +25,7 @@ func (s State) String() string { return [...]string{"absent", "scheduled", "leas
 // Location is the state of a task in the queue.
 type Location struct {
 	State    State
-	Left     time.Duration // the time until a scheduled task is due or the lease of a leased task ends, by Redis's clock
+	Left     time.Duration // the time until a scheduled task is due, or until a lease ends, by Redis's clock
 	Attempts int           // failed attempts so far
 }
 

@@ -22,11 +22,11 @@ type Outbox struct {
 	kind string
 }
 
-// TaskRows is a part of a store whose statements write outbox rows. Its zero value is that of a service with Redis.
+// TaskRows is embedded in a store whose statements write outbox rows. The zero value is for a service with Redis.
 type TaskRows struct{ none bool }
 
-// WithoutTasks makes the store write no outbox rows: the service has no Redis, and no relay deletes them. Call it
-// before the store is used.
+// WithoutTasks makes the store write no outbox rows, because in a service without Redis no relay deletes them. Call
+// it before the store is used.
 func (t *TaskRows) WithoutTasks() { t.none = true }
 
 // RowKind returns the kind of the outbox row that a statement writes for a task of a kind, or "" if it writes no row.
@@ -43,12 +43,12 @@ func NewOutbox(db *sql.DB, kind string) *Outbox {
 }
 
 // deleteSQL removes the rows of messages that are in Redis. A row whose due time is earlier than that of its message
-// stays: a transaction has moved it forward after the message was read. SKIP LOCKED leaves the rows that another
-// session is changing now, so the statement never waits and cannot deadlock. The relay publishes the rows that stay.
+// stays, because a transaction has moved it forward after the message was read. SKIP LOCKED leaves the rows that
+// another session is changing, so the statement never waits or deadlocks. The relay publishes the rows that stay.
 //
-// The lookup of a message must use outbox_pkey although the planner mostly has the statistics of an empty table,
-// because rows live for milliseconds. So each message is looked up in a subquery, which FOR UPDATE keeps from becoming
-// another kind of join. The index outbox_oldest cannot serve the lookup, because its predicate is not in the statement.
+// The lookup of a message must use outbox_pkey. But the planner mostly has the statistics of an empty table, because
+// rows live for milliseconds. So each message is looked up in a subquery, which FOR UPDATE keeps from becoming another
+// kind of join. The index outbox_oldest cannot serve the lookup, because its predicate is not in the statement.
 const deleteSQL = `
 	DELETE FROM outbox WHERE ctid = ANY (ARRAY(
 		SELECT o.ctid
@@ -119,8 +119,8 @@ func eachTask(rows *sql.Rows, do func(id string, d time.Duration)) error {
 // takeSQL removes messages that are older than the grace, the oldest first, and returns the time left until each is
 // due. SKIP LOCKED lets several relays take different messages at the same time.
 //
-// The condition on infinity is that of the index outbox_oldest. The rows are deleted by their ctids, which the lock
-// fixes: a join with the subquery can execute the subquery again for each row of the table.
+// The condition on infinity is the predicate of the index outbox_oldest. The rows are deleted by their ctids, which the
+// lock fixes, because a join with the subquery can execute the subquery again for each row of the table.
 const takeSQL = `
 	DELETE FROM outbox WHERE ctid = ANY (ARRAY(
 		SELECT ctid FROM outbox

@@ -18,8 +18,8 @@ const (
 )
 
 // Publisher is the fast path from a committed outbox row to Redis. If a publish fails, the task reaches Redis later:
-// the row stays in the outbox, and the relay copies it. A nil Publisher is that of a service without Redis: it
-// publishes nothing.
+// the row stays in the outbox, and the relay copies it. A service without Redis has a nil Publisher, which publishes
+// nothing.
 type Publisher struct {
 	queue     *Queue
 	outbox    *Outbox
@@ -94,15 +94,14 @@ func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
 // One statement deletes the rows of many published messages, so they share a commit, and no caller of Publish waits
 // for it. After a crash before the commit the relay publishes the messages a second time, which is harmless.
 const (
-	// flushRows is the largest number of rows that one statement deletes.
-	flushRows = 500
+	flushRows = 500 // the largest number of rows that one statement deletes
 	// flushDelay is the time for which the first message waits for further ones. It is far below the grace of the
-	// relay, which publishes the rows that are left then once more.
+	// relay, because the relay publishes a row that is left after the grace once more.
 	flushDelay = 50 * time.Millisecond
 )
 
-// Run deletes the outbox rows of published messages until ctx ends. Then it deletes those of the messages in the
-// buffer, and returns nil. The relay publishes the messages of rows that are left once more.
+// Run deletes the outbox rows of published messages until ctx ends. Then it deletes the rows of the messages in the
+// buffer, and returns nil. If rows are left, the relay publishes their messages once more.
 func (p *Publisher) Run(ctx context.Context) error {
 	for {
 		select {
@@ -119,7 +118,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// flush deletes the outbox rows of messages, and of those that are in the buffer.
+// flush deletes the outbox rows of msgs, and of the messages in the buffer.
 func (p *Publisher) flush(ctx context.Context, msgs ...Message) {
 	for range len(p.published) {
 		msgs = append(msgs, <-p.published)

@@ -30,7 +30,7 @@ type shard struct {
 
 var validKind = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
 
-// MaxShards is the largest number of shards of a queue. More would cost more commands: a worker asks each shard.
+// MaxShards is the largest number of shards of a queue, because a worker sends its commands to each shard.
 const MaxShards = 1024
 
 // NewQueue returns the queue of a kind of task. The kind consists of lower case letters, digits, dots and dashes. Each
@@ -104,15 +104,15 @@ type Batch struct {
 
 	shard int
 	token string
-	ends  time.Time // the leases end later, if the clock of Redis is not changed
+	ends  time.Time // the leases do not end before this time, unless the clock of Redis is changed
 }
 
 var claimScript = load("claim")
 
 // Claim leases up to limit due tasks of a shard to the caller, for the given time. Shards are numbered from 0. Claim
 // reduces a limit above 1,000 to 1,000. A task is due again when its lease ends, unless the caller acknowledges,
-// retries or buries the task before. The client of a cluster repeats a claim whose connection breaks: if Redis had
-// executed it, its tasks wait for the end of their leases.
+// retries or buries the task before. The client of a cluster repeats a claim after its connection breaks. If Redis has
+// executed the first claim, the tasks of that claim wait until their leases end.
 func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration) (Batch, error) {
 	s := q.shards[shard]
 	ends := time.Now().Add(lease)
@@ -184,9 +184,9 @@ func errReply(reply []any) error {
 
 var ackScript = load("ack")
 
-// Ack acknowledges claimed tasks: it ends their leases, and with them the tasks. It returns the number of these tasks.
-// It does not count or change a task whose lease has ended already: the task is due again, or leased to another
-// worker. A task that was scheduled again while it was leased is delivered again.
+// Ack acknowledges claimed tasks: it ends their leases, and removes the tasks. It returns the number of these tasks. It
+// does not count or change a task whose lease has ended already: the task is due again, or leased to another worker. A
+// task that was scheduled again while it was leased is delivered again.
 func (q *Queue) Ack(ctx context.Context, b Batch, ids ...string) (int, error) {
 	args := []any{b.token}
 	for _, id := range ids {

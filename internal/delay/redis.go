@@ -32,7 +32,7 @@ func CheckURL(redisURL string) error {
 
 // parseURL returns the servers that a URL names. The error does not contain the URL, which may contain a password.
 func parseURL(redisURL string) (*redis.UniversalOptions, error) {
-	// The parser of Sentinels' URLs reads the other ones too: it then returns the servers as if they were Sentinels.
+	// The parser of Sentinels' URLs reads the other URLs too, and returns their servers as if they were Sentinels.
 	o, err := redis.ParseFailoverURL(redisURL)
 	sentinels := false
 	if u, err := url.Parse(redisURL); err == nil {
@@ -61,8 +61,8 @@ func parseURL(redisURL string) (*redis.UniversalOptions, error) {
 func open(o *redis.UniversalOptions) redis.UniversalClient {
 	if o.IsClusterMode {
 		cluster := o.Cluster()
-		// After this time a command makes the client read the nodes again. The client does not learn of a promoted
-		// replica while it sends commands to a master that has died.
+		// After this time a command makes the client read the nodes again, because the client does not learn of a
+		// promoted replica while it sends commands to a master that has died.
 		cluster.ClusterStateReloadInterval = time.Second
 		return redis.NewClusterClient(cluster)
 	}
@@ -74,8 +74,8 @@ func open(o *redis.UniversalOptions) redis.UniversalClient {
 }
 
 func withLimits(o *redis.UniversalOptions) *redis.UniversalOptions {
-	// The client does not retry. Only the caller knows whether a command may be repeated: a claim whose reply was lost
-	// must not be repeated. The client of a cluster does repeat: see Queue.Claim.
+	// The client does not retry, because only the caller knows whether a command may be repeated: a claim whose reply
+	// was lost must not be repeated. The client of a cluster does repeat commands: see Queue.Claim.
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	// Apply the deadline of a context to the socket too. Otherwise a Redis that hangs would block a caller for

@@ -26,8 +26,8 @@ func load(name string) *redis.Script {
 	return redis.NewScript(read("prelude") + "\n" + read(name))
 }
 
-// maxIDs is the largest number of ids in one call of a script. Redis serves nobody else while a script runs, and from
-// about 8,000 ids on, unpack in Lua fails.
+// maxIDs is the largest number of ids in one call of a script, because Redis serves nobody else while a script runs,
+// and because unpack in Lua fails on about 8,000 ids and more.
 const maxIDs = 1000
 
 // call holds the arguments for one run of a script, on keys of one shard.
@@ -71,7 +71,7 @@ func (q *Queue) runEach(ctx context.Context, script *redis.Script, calls []call)
 	return replies, err
 }
 
-// idGroup holds ids of one shard, as their indexes in the list that a caller passed.
+// idGroup has the ids of one shard, as indexes in the list that a caller passed.
 type idGroup struct {
 	shard
 	indexes []int

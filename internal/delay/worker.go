@@ -28,9 +28,9 @@ import (
 // the time. If the worker must stop, the context ends at the latest when the drain time has passed. Then the tasks
 // that have no outcome are due again at once, and their attempts do not count as failed.
 //
-// The worker renews the leases of the batch while the handler works. The context also ends if it cannot, because
-// Redis does not answer, or because the leases ended while the process was suspended. Then another worker gets the
-// tasks.
+// The worker renews the leases of the batch while the handler works. The context also ends if the worker cannot renew
+// them, because Redis does not answer, or because the leases ended while the process was suspended. Then another
+// worker gets the tasks.
 type Handler func(ctx context.Context, tasks []Task) ([]Outcome, error)
 
 // WorkerConfig configures a worker. Zero fields get the defaults.
@@ -53,7 +53,7 @@ type Worker struct {
 	watches []watch // one for each shard
 
 	timeout time.Duration // the time that the handler has for a batch
-	lease   time.Duration // from the last renewal of a lease to its end, which the tasks of a killed worker wait for
+	lease   time.Duration // from the last renewal of a lease to its end; the tasks of a killed worker wait so long
 	maxIdle time.Duration // the longest sleep, and so the longest delay after a lost wake-up
 }
 
@@ -173,8 +173,8 @@ func (w *Worker) listen(ctx context.Context) error {
 func (w *Worker) listenUntilSilent(ctx context.Context) {
 	sub := w.queue.rdb.Subscribe(ctx, w.queue.channel())
 	defer sub.Close()
-	// The client's health check is off. It sends PING, but does not wait for the answer. TCP keep-alive detects a dead
-	// connection without a command.
+	// The client's health check is off, because it sends PING but does not wait for the answer. TCP keep-alive detects
+	// a dead connection without a command.
 	messages := sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(0))
 	for {
 		var silence <-chan time.Time
@@ -210,11 +210,11 @@ func (w *Worker) handle(ctx context.Context, batch Batch) error {
 	go func() { kept <- w.keep(handling, batch, handled, lose) }()
 	outcomes := w.outcomesWithTimeout(ctx, handling, batch.Tasks)
 	close(handled)
-	// A renewal may be under way. Its token is the one that the outcomes need.
+	// A renewal may be under way, and the outcomes need its token. So wait for the batch that keep returns.
 	return w.writeOutcomes(ctx, <-kept, outcomes)
 }
 
-// errLost is the cause of the end of a handler's context whose batch has no leases any more.
+// errLost is the cause with which the context of a handler ends when its batch has no leases any more.
 var errLost = errors.New("the leases of the batch have ended")
 
 // keep renews the leases of a batch until handled is closed, at most until a quarter of the lease after the handler's
@@ -254,7 +254,7 @@ func (w *Worker) keep(ctx context.Context, b Batch, handled <-chan struct{}, los
 	}
 }
 
-// outcomesWithTimeout calls the handler, which has the timeout. When stop ends, it has at most the drain time left.
+// outcomesWithTimeout calls the handler with the timeout. When stop ends, the handler has at most the drain time left.
 func (w *Worker) outcomesWithTimeout(stop, ctx context.Context, tasks []Task) []Outcome {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
@@ -341,8 +341,7 @@ func (w *Worker) writeOutcomes(ctx context.Context, b Batch, outcomes []Outcome)
 	return errors.Join(errs...)
 }
 
-// maxLogged is the largest number of log lines about the failed tasks of a batch, and of those about its new dead
-// letters.
+// maxLogged bounds the log lines about a batch: the lines about its failed tasks, and those about its new dead letters.
 const maxLogged = 5
 
 // group groups outcomes by the method of [Queue] that writes them, and logs failed tasks and new dead letters.
@@ -377,8 +376,8 @@ func (w *Worker) group(tasks []Task, outcomes []Outcome) (ack []string, retry []
 	return ack, retry, bury
 }
 
-// backoff returns the wait after a failed attempt: about a second after the first, and twice the wait before after each
-// further one, so about four minutes before the last. attempts is the number of failed attempts before it.
+// backoff returns the wait after a failed attempt. It is about a second after the first one and doubles with each
+// further one, so it is about four minutes before the last. attempts is the number of failed attempts before this one.
 func backoff(attempts int) time.Duration { return jitter(time.Second << attempts) }
 
 // jitter returns a random duration from half of d to one and a half times d, so that tasks that failed at the same

@@ -1,14 +1,14 @@
--- Books up to 500 ended orders that are not booked: adds the items of the paid ones to what was sold of each product, and
--- marks all of them. Both are one transaction, so an order is in the books exactly if it is marked. A cancelled order has
--- returned its stock when it ended, so it adds nothing. It returns the number of booked orders, and the id of the last one
--- (NULL if there is none).
+-- Books up to 500 ended orders that are not booked: adds the items of the paid ones to the books, which count what was
+-- sold of each product, and marks all orders. Both are one transaction, so an order is in the books exactly if it is
+-- marked. A cancelled order returned its stock when it ended, so it adds nothing. The result is the number of booked
+-- orders, and the id of the last one (NULL if there is none).
 --
--- ON CONFLICT needs the primary key, which a restore adds after all rows. So nothing is booked in a half-restored database.
+-- A restore adds the primary key after all rows, and ON CONFLICT needs it, so a half-restored database books nothing.
 --
 -- $1 id of the last order of the batch before, the nil UUID for the first batch
 WITH batch AS MATERIALIZED (
-    -- SKIP LOCKED: another booker has the order, or a customer's request reads it. LIMIT is a constant: with a parameter the
-    -- planner expects a tenth of all orders that are not booked, and reads whole tables for them.
+    -- SKIP LOCKED skips an order that another booker or a customer's request has locked. LIMIT is a constant, because
+    -- with a parameter the planner expects a tenth of all orders that are not booked, and reads whole tables for them.
     SELECT id, status FROM orders
     WHERE NOT booked AND status <> 'pending' AND id > $1::uuid
     ORDER BY id

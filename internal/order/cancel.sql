@@ -1,8 +1,8 @@
 -- Cancels a pending order for its customer before it is due, and returns the order in its present state. If the order
--- is not held, the statement cancels it and releases its stock. If the order is held, the statement records the
--- request and owes the task of the hold, which is due now: the order is cancelled when the hold ends. changed is true
--- if this statement did one of the two. Otherwise a statement before it did, or the order cannot be cancelled. The
--- statement returns no row if the customer has no such order. order.sql follows.
+-- is not held, the statement cancels it and releases its stock. If the order is held, the statement records the request
+-- and writes the outbox row of the hold's task, which is due now. The order is then cancelled when the hold ends.
+-- changed is true if this statement cancelled the order or recorded the request. It is false if an earlier statement
+-- did so, or if the order cannot be cancelled. No row is returned if the customer has no such order. order.sql follows.
 --
 -- $1 order id · $2 customer id · $3 kind of the task of a hold, '' for no outbox row
 WITH locked AS MATERIALIZED (
@@ -13,8 +13,8 @@ clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at FROM locked
 ),
 changed AS (
-    -- A hold that ends after a request leaves the order for the worker to cancel. If the customer repeats the request
-    -- first, even after the deadline, this statement cancels the order. For expires_at and hold_until see pay.sql.
+    -- When a hold ends after such a request, the worker cancels the order. If the customer repeats the request before
+    -- that, even after the deadline, this statement cancels the order. For expires_at and hold_until see pay.sql.
     UPDATE orders o SET
         status        = CASE WHEN l.hold_until IS NULL THEN 'cancelled' ELSE 'pending' END,
         cancel_reason = CASE WHEN l.hold_until IS NULL THEN 'customer' END,

@@ -1,6 +1,6 @@
 -- Cancels those orders of a batch that are pending and past their due times, and releases their stock. It is
--- idempotent. It waits at most 500 ms for a product that another session has locked: most sessions keep a product for
--- milliseconds, and the other orders of the batch must not wait long. It is the TimeOut of reconcile.Rows.
+-- idempotent. It waits at most 500 ms for a product that another session has locked, because most sessions keep a
+-- product for milliseconds, and the other orders of the batch must not wait long. It is the TimeOut of reconcile.Rows.
 --
 -- $1 order ids · $2 who ends the orders
 WITH setting AS MATERIALIZED (
@@ -9,10 +9,10 @@ WITH setting AS MATERIALIZED (
 locked AS MATERIALIZED (
     -- The count makes PostgreSQL evaluate setting first.
     -- now() is the start of the transaction: an order that becomes due later is not due for this statement.
-    -- SKIP LOCKED: a session that has locked an order is about to pay or cancel it. The rest of the batch need not wait.
-    -- CASE: PostgreSQL cannot use the index of pending orders for it, so it reads the orders by their ids. With the plain
-    -- conditions, and statistics that say that few orders are pending, it would read all due orders for each batch, and
-    -- compare each of them with all ids.
+    -- SKIP LOCKED, because a session that has locked an order is about to pay or cancel it, and the others need not
+    -- wait. CASE keeps PostgreSQL from using the index of pending orders, so that it reads the orders by their ids.
+    -- With the plain conditions, and statistics that say that few orders are pending, it would read all due orders for
+    -- each batch, and compare each of them with all ids.
     SELECT id, expires_at, hold_until, cancel_requested_at FROM orders
     WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN due_at <= now() END
       AND (SELECT count(*) FROM setting) = 1

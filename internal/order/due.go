@@ -20,7 +20,8 @@ func (s *Service) Rows() reconcile.Rows {
 	return reconcile.Rows{Table: "orders", Due: "due_at", TimeOut: cancelDueSQL, Free: freeSQL, Observe: s.observe}
 }
 
-// observe counts and logs the verdicts on orders, and notifies the customers of the orders that were cancelled.
+// observe counts and logs the verdicts on orders (see [reconcile.Verdict]), and notifies the customers of the orders
+// that were cancelled.
 func (s *Service) observe(ctx context.Context, verdicts []reconcile.Verdict, actor reconcile.Actor) {
 	cancelled := 0
 	for _, v := range verdicts {

@@ -1,4 +1,4 @@
--- Returns those orders of a batch none of whose products another session has locked. It waits for no lock.
+-- Returns the orders of a batch whose products no other session has locked. It waits for no lock.
 --
 -- $1 order ids
 WITH free AS MATERIALIZED (

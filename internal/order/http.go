@@ -16,8 +16,8 @@ import (
 )
 
 // Shed returns a handler that rejects placements while [Service.Admit] rejects them, and passes all other requests on
-// to next. Let it handle requests before any middleware. It admits a placement after it has read the body: otherwise
-// clients that send no bodies could keep all others from placing orders.
+// to next. Put it before any middleware. It reads the body of a placement before it admits the placement, because
+// clients that send no bodies could otherwise keep all others from placing orders.
 func (s *Service) Shed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && r.URL.Path == "/api/orders" {
@@ -95,11 +95,11 @@ func (s *Service) list(c *gin.Context) error {
 
 func (s *Service) get(c *gin.Context) error { return answer(c, s.Get, http.StatusOK) }
 
-// action is what a customer does with one of their orders. It returns the order as it is then.
+// action is what a customer does with one of their orders. It returns the order as it is afterwards.
 type action func(ctx context.Context, customer, id uuid.UUID) (*Order, error)
 
-// act returns the handler of an action for the order in the path. It answers with the status pending if the order
-// is pending then.
+// act returns the handler of an action for the order in the path. pending is the status code of the answer if the order
+// is pending after the action.
 func act(do action, pending int) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		if err := rest.RequireEmptyBody(c); err != nil {
@@ -145,8 +145,8 @@ func (s *Service) reschedule(c *gin.Context) error {
 	return nil
 }
 
-// answer calls do for the order in the path, and answers with the order that it returns. pending is the status for an
-// order that is pending.
+// answer calls do for the order in the path, and answers with the order that do returns. pending is the status code for
+// an order that is pending.
 func answer(c *gin.Context, do action, pending int) error {
 	id, err := ReadID(c)
 	if err != nil {

@@ -1,6 +1,6 @@
 -- Returns the rows that violate an invariant. A healthy database has none. All checks are one statement, so that they
--- read one snapshot. OFFSET 0, and an aggregate in a LATERAL subquery, make PostgreSQL look up the rows of each checked order by
--- an index: a join may read whole tables, however few orders are checked.
+-- read one snapshot. OFFSET 0, and an aggregate in a LATERAL subquery, make PostgreSQL look up the rows of each checked
+-- order by an index, because a join may read whole tables, however few orders are checked.
 --
 -- $1 how long past its due time an order may be pending, in microseconds
 -- $2 false: check the orders that are pending or not booked; true: check also the booked ones and the books
@@ -30,15 +30,15 @@ stock AS (
     LEFT JOIN reserved r ON r.product_id = p.id
 ),
 violations AS (
-    -- 1: the supply of a product is its available units, plus those that the books say are sold, plus those of its pending
-    -- orders and of its paid orders that are not booked.
+    -- 1: the supply of a product is its available units, plus those that the books say are sold, plus those of its
+    -- pending orders and of its paid orders that are not booked.
     SELECT 1 AS invariant, 'product ' || id AS subject,
            format('supply %s is not available %s + booked %s + paid and not booked %s + pending %s',
                   supply, available, sold, not_booked, pending) AS detail
     FROM stock
     WHERE supply <> available + sold + not_booked + pending
 
-    -- 1: what the books say is sold are the units of the booked paid orders, and of those that were removed.
+    -- 1: the books say that as many units are sold as the booked paid orders and the removed orders have.
     UNION ALL
     SELECT 1, 'product ' || id, format('its books say that %s are sold, %s of them in removed orders, and its booked orders have %s', sold, removed, booked)
     FROM stock
@@ -52,7 +52,7 @@ violations AS (
     FROM ended
     WHERE (paid_at IS NOT NULL, cancelled_at IS NOT NULL) <> (status = 'paid', status = 'cancelled') OR ended_by IS NULL
 
-    -- 3: no order is pending longer past its due time than the bound. The due time is the deadline, or the end of a hold.
+    -- 3: no order is pending longer past its due time than the bound. The due time is the deadline or the hold's end.
     UNION ALL
     SELECT 3, 'order ' || id, format('pending %s past its due time', now() - due_at)
     FROM orders

@@ -35,8 +35,8 @@ const (
 	staleBooking = time.Minute
 )
 
-// keepBooks books ended orders until ctx ends, and then returns nil. Any number of processes may do so: each skips the
-// orders that another one has locked.
+// keepBooks books ended orders until ctx ends, and then returns nil: book.sql says what that means. Any number of
+// processes may do so, because each skips the orders that another one has locked.
 func (s *Service) keepBooks(ctx context.Context) error {
 	failed := false // the last run
 	return reconcile.Every(ctx, bookEvery, s.log, func(ctx context.Context) {
@@ -54,8 +54,8 @@ func (s *Service) keepBooks(ctx context.Context) error {
 	})
 }
 
-// Book books all ended orders that are not booked, in batches, and returns their number. It leaves those that another
-// session has locked for the next run. An error ends the run; the batches before it are booked.
+// Book books all ended orders that are not booked, in batches, and returns their number. It leaves orders that another
+// session has locked to the next run. An error ends the run; the batches before it are booked.
 func (s *Store) Book(ctx context.Context) (booked int64, err error) {
 	for after := (uuid.UUID{}); ; {
 		var batch struct {
@@ -76,8 +76,8 @@ func (s *Store) Book(ctx context.Context) (booked int64, err error) {
 	}
 }
 
-// notBooked counts the ended orders that are not booked, at most 100,000, and returns the time since the earliest of
-// their ends.
+// notBooked counts the ended orders that are not booked, at most 100,000, and returns the time since the first of them
+// ended.
 func (s *Store) notBooked(ctx context.Context) (orders int64, oldest time.Duration, err error) {
 	var seconds float64
 	if err := s.db.WithContext(ctx).Raw(notBookedSQL).Row().Scan(&orders, &seconds); err != nil {
@@ -123,10 +123,10 @@ const (
 
 // Dependent is another package whose rows refer to orders.
 type Dependent interface {
-	// Owed locks the rows that refer to some ended orders until the transaction ends, and returns those of the orders
-	// that must stay, because something of them is owed.
+	// Owed locks the rows that refer to the ended orders ids until the transaction ends. It returns the orders that
+	// must stay, because the package still owes something for them, for instance a refund.
 	Owed(tx *gorm.DB, ids []uuid.UUID) ([]uuid.UUID, error)
-	// Remove removes the rows that refer to orders of which no package has said that something is owed.
+	// Remove removes the rows that refer to the orders ids, which Owed of no package has returned.
 	Remove(tx *gorm.DB, ids []uuid.UUID) error
 	// OrderOf returns the order to which the row with this id refers. found is false if the package has no such row.
 	OrderOf(db *gorm.DB, id string) (order uuid.UUID, found bool, err error)
@@ -150,8 +150,8 @@ func (s *Service) keepRemoving(ctx context.Context) error {
 }
 
 // RemoveOld removes all booked orders that ended longer ago than keep, in batches, and returns their number. It leaves
-// those that another session has locked for the next run. An error ends the run; the batches before it are removed.
-// It pauses after each batch.
+// orders that another session has locked to the next run. An error ends the run; the batches before it are removed.
+// RemoveOld pauses after each batch.
 func (s *Service) RemoveOld(ctx context.Context, keep time.Duration) (removed int64, err error) {
 	for after := (uuid.UUID{}); ; {
 		began := time.Now()
@@ -174,8 +174,8 @@ func (s *Service) RemoveOld(ctx context.Context, keep time.Duration) (removed in
 	}
 }
 
-// removeBatch removes the next batch of the orders that ended longer ago than keep, except orders of which something
-// is owed. It returns all orders of the batch, and the number of those that were removed. after is the last order of
+// removeBatch removes the next batch of the orders that ended longer ago than keep, except the orders that a dependent
+// returns from Owed. It returns all orders of the batch, and the number of removed orders. after is the last order of
 // the batch before.
 func (s *Service) removeBatch(
 	ctx context.Context, keep time.Duration, after uuid.UUID,

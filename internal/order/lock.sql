@@ -1,6 +1,6 @@
--- Locks what a batch of placements needs, and returns the products: first the products, then the customers. The next
--- statement of the transaction decides. It cannot be part of this statement: a statement that waits for a lock still
--- sees the orders as they were before its wait.
+-- Locks what a batch of placements needs, first the products and then the customers, and returns the products. The next
+-- statement of the transaction decides the placements. It cannot be part of this statement, because a statement that
+-- waits for a lock still sees the orders as they were before its wait.
 --
 -- The subqueries that count rows, and the join at the end, make PostgreSQL evaluate the parts in this order.
 --
@@ -18,8 +18,8 @@ locked AS MATERIALIZED (
     FOR NO KEY UPDATE
 ),
 customers AS MATERIALIZED (
-    -- A customer without orders has no row to lock. A session that has these locks waits for no product, so the wait
-    -- for them is short. They are taken in one order too.
+    -- Advisory locks, because a customer without orders has no row to lock. A session that has these locks waits for no
+    -- product, so others wait for them only briefly. They are taken in one order too.
     SELECT count(pg_advisory_xact_lock(key))
     FROM (SELECT DISTINCT hashtextextended(id::text, 0) AS key FROM unnest($2::uuid[]) AS id ORDER BY key) AS keys
     WHERE (SELECT count(*) FROM locked) > 0

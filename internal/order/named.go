@@ -15,8 +15,8 @@ type namedStatement struct {
 	names []string // in the order of the numbers
 }
 
-// named returns a statement whose parameters have the names that are the keys of arguments. It ignores the values. It
-// panics if the source lacks one of the names or has another one, because PostgreSQL would take NULL for it.
+// named returns a statement whose parameters have the keys of arguments as their names. It ignores the values. It
+// panics if the source has other names, because PostgreSQL would take NULL for an argument that is missing.
 func named(source string, arguments map[string]any) (s namedStatement) {
 	names := make(pgx.StrictNamedArgs, len(arguments))
 	for name := range arguments {

@@ -1,8 +1,8 @@
 // Package order places orders that reserve stock and must be paid by a deadline.
 //
-// The promise: an order that is not paid by its deadline is cancelled and its stock is released, once, and a paid
-// order is never cancelled. Each step of an order's life is one conditional statement, which reads the database's
-// clock after it has locked the order's row (a timeout may read it earlier, which only postpones it):
+// The promise: an order that is not paid by its deadline is cancelled and its stock is released, once, and a paid order
+// is never cancelled. Each step of an order's life is one conditional statement, which locks the order's row before it
+// reads the database's clock. Only a timeout may read the clock earlier, which can only make it later:
 //
 //	          pay, before the deadline
 //	pending ───────────────────────────▶ paid
@@ -10,19 +10,19 @@
 //	   ├─ its customer cancels, before the deadline ─▶ cancelled (customer)
 //	   └─ the deadline passes ───────────────────────▶ cancelled (timeout)
 //
-// The worker takes the last step with [reconcile.Table.Handle] when the order's task is due. If it does not, the
-// reconciler takes the step with [reconcile.Table.TimeOut]. However late that is, an order cannot be paid after its
-// deadline.
+// The worker takes the last step with [reconcile.Table.Handle] when the order's task is due. If the worker does not,
+// the reconciler takes the step with [reconcile.Table.TimeOut]. However late the step is taken, an order cannot be paid
+// after its deadline.
 //
 // Another package can hold a pending order beyond its deadline, while the customer pays it elsewhere: it sets
 // orders.hold_until, in a statement that holds the lock of the order's row. A held order cannot be paid with
-// [Service.Pay], and a request of its customer to cancel it is recorded only. It ends when the other package pays it
-// or clears the hold, at the latest when the hold ends. The due time of an order, orders.due_at, is when it ends
-// unless it is paid before: the end of its hold or, without a hold, the earlier of its deadline and the request to
-// cancel it.
+// [Service.Pay], and a request of its customer to cancel it is only recorded. A hold ends when the other package pays
+// the order or clears the hold, and at the latest at hold_until. The due time of an order, orders.due_at, is when the
+// order ends unless it is paid before: the end of its hold or, without a hold, the earlier of its deadline and the
+// request to cancel it.
 //
-// Until the deadline passes it can be moved: later by the order's customer, with [Service.Extend], and to any time by
-// an operator, with [Service.Reschedule]. A later deadline moves the end of a hold with it.
+// The deadline can be moved until it passes: to a later time by the order's customer, with [Service.Extend], and to any
+// time by an operator, with [Service.Reschedule]. A later deadline moves the end of a hold with it.
 package order
 
 import (
@@ -57,9 +57,8 @@ const (
 // Actor is who caused an event.
 type Actor string
 
-// Worker and Reconciler cancel orders that are due: the worker when it claims their tasks, the reconciler when it
-// finds them overdue. An operator moves deadlines. Statements of another package also write the actor "provider",
-// where a held order was paid.
+// Worker and Reconciler cancel orders that are due: the worker when it claims their tasks, the reconciler when it finds
+// them overdue. An operator moves deadlines. The package that pays a held order writes the actor "provider".
 const (
 	Customer   Actor = "customer"
 	Operator   Actor = "operator"
@@ -80,7 +79,7 @@ type Order struct {
 	ExpiresAt    time.Time    `json:"expires_at"` // the deadline: the order must be paid earlier
 	DueAt        time.Time    `json:"due_at"`     // when the order ends unless it is paid before
 
-	HoldUntil         *time.Time `json:"hold_until,omitempty"`          // the end of the hold; nil: the order is not held
+	HoldUntil         *time.Time `json:"hold_until,omitempty"`          // the end of the hold; nil: not held
 	CancelRequestedAt *time.Time `json:"cancel_requested_at,omitempty"` // when the customer asked to cancel the order
 	Extensions        int64      `json:"extensions,omitempty"`          // how often the customer extended the deadline
 	PaidAt            *time.Time `json:"paid_at,omitempty"`
@@ -96,8 +95,8 @@ type Order struct {
 	PayAtOnce bool `json:"pay_at_once,omitempty" gorm:"-"`
 }
 
-// tooLate returns the error for an order that cannot be changed any more because its deadline has passed. The order
-// may still be pending. change says what cannot be done any more, for example "paid".
+// tooLate returns the error for a change of an order whose deadline has passed, although the order may still be
+// pending. change says what cannot be done any more, for example "paid".
 func (o *Order) tooLate(change string) error {
 	state := "It will be cancelled within seconds"
 	switch {

@@ -36,8 +36,8 @@ type Bounds struct {
 
 // The bounds of what the options accept. What is beyond them is probably a mistake.
 const (
-	maxTimeout    = 30 * 24 * time.Hour // the time to pay, and that of an extension, for which stock is reserved
-	maxExtensions = 1000                // an order can have
+	maxTimeout    = 30 * 24 * time.Hour // of the time to pay and of an extension, because the stock stays reserved
+	maxExtensions = 1000                // of an order
 	minKeep       = time.Second
 )
 

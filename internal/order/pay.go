@@ -33,7 +33,7 @@ func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 
 // WhyNotPayable returns the reason why a payment of the order cannot begin at the time ServerTime, or nil if it can.
 // The fields Status, CancelReason, ExpiresAt, HoldUntil, CancelRequestedAt, PaidAt, CancelledAt and ServerTime must
-// be set. Whether it returns nil does not depend on whether the order is held.
+// be set. The result is the same for an order that is held.
 func (o *Order) WhyNotPayable() error {
 	switch {
 	case o.Status == Paid:

@@ -122,7 +122,7 @@ func (s *Service) Place(ctx context.Context, customer uuid.UUID, p Placement) (o
 		return nil, false, placing.rejection
 	case placing.existing != nil:
 		o, err = s.existingOrder(ctx, placing)
-		// It is this placement's own order if a transaction placed it whose connection was lost.
+		// The order is this placement's own if a transaction that has lost its connection placed it.
 		return o, *placing.existing != placing.id, placementUnknown(err)
 	default:
 		s.setActions(placing.order)
@@ -130,8 +130,8 @@ func (s *Service) Place(ctx context.Context, customer uuid.UUID, p Placement) (o
 	}
 }
 
-// errOverloaded rejects a placement because more arrive than can be placed: the first one in the queue, or this one,
-// has waited too long for its batch, or too many are under way.
+// errOverloaded rejects a placement because more arrive than can be placed: this placement, or the first one in the
+// queue, has waited too long for its batch, or too many placements are under way.
 var errOverloaded = rest.Overloaded.Errorf(
 	"More orders arrive than the shop can place right now. Nothing was ordered: repeat the request in a moment.")
 

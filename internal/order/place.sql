@@ -1,17 +1,17 @@
--- Places a batch of orders, whose products and customers lock.sql has locked in this transaction. For each order that it
--- accepts it reserves the stock, and writes the order, its items, and the outbox row of the task that cancels it at its
--- deadline. It returns one row for each placement.
+-- Places a batch of orders, whose products and customers lock.sql has locked in this transaction before. For each order
+-- that it accepts it reserves the stock, and writes the order, its items, and the outbox row of the task that cancels
+-- it at its deadline. It returns one row for each placement.
 --
 -- It accepts a placement if all products exist and have one currency, and if the stock and the bounds of the customer
--- suffice for it and for all earlier placements of the batch, even those that it does not accept. So it may leave out
--- a placement for which enough is left. The caller then repeats the transaction with this placement.
+-- suffice for it and for all earlier placements of the batch, even those that are not accepted. So the statement may
+-- leave out a placement for which enough is left. The caller then repeats the transaction with this placement.
 --
 -- A pending order is open until its due time. An overdue order does not count towards the bounds, because its customer
 -- can neither pay nor cancel it. This condition is a FILTER, because the index of the due times must not be used for
 -- it: that index has the pending orders of all customers.
 --
--- The planner knows nothing about the size of a batch, and joins the parts of a batch in a way that is slow for large
--- ones. So there are few such joins: window functions carry what concerns a whole placement to each of its lines.
+-- The planner knows nothing about the size of a batch, and joins the arrays of a batch in a way that is slow for large
+-- batches. So there are few such joins: window functions carry what concerns a whole placement to each of its lines.
 --
 -- The arrays with one element for each placement:
 --   @ids of the orders · @customers · @nth: the number among the customer's placements of the batch, from 1
@@ -19,12 +19,12 @@
 -- The arrays with one element for each line of each placement:
 --   @line_placements: the number of the placement, from 1 · @line_products · @line_quantities
 --   @line_earlier: units of the product in all earlier placements of the batch
---   @line_own_earlier: those in the earlier placements of the same customer
+--   @line_own_earlier: units of the product in the earlier placements of the same customer
 -- @time_to_pay in microseconds · @kind of the outbox rows, '' for none
 -- @max_open_orders of a customer · @max_open_units of a product in them (NULL: no bound)
 WITH clock AS MATERIALIZED (
-    -- This time decides. It is read once, so that all parts of the statement agree which orders are open, and after the
-    -- locks are taken, so that the wait for them does not shorten the time to pay. Only server_time is read later.
+    -- All parts of the statement use this time, so that they agree which orders are open. It is read after the locks
+    -- are taken, so that the wait for them does not shorten the time to pay. Only server_time is read later.
     SELECT clock_timestamp() AS at
 ),
 wanted AS MATERIALIZED (
@@ -69,8 +69,8 @@ accepted AS MATERIALIZED (
     WHERE is_first AND is_accepted
 ),
 customer AS (
-    -- A sign-up writes nothing: the customer's row is written with the first order. PostgreSQL checks the foreign key of
-    -- the order at the end of the statement.
+    -- A sign-up writes nothing: the customer's row is written with the first order. PostgreSQL checks the foreign key
+    -- of the order at the end of the statement.
     INSERT INTO customers (id) SELECT customer_id FROM accepted
     ON CONFLICT DO NOTHING
 ),

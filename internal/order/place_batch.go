@@ -37,7 +37,7 @@ const (
 	// maxPlacementWait is how long the first placement in the queue may wait before further ones are rejected: a
 	// client gets its order or a rejection within about a second.
 	maxPlacementWait = 500 * time.Millisecond
-	// maxUnderWay placements keep a machine busy for some tenths of a second. More would delay cancellations.
+	// maxUnderWay placements keep a machine busy for some tenths of a second, for which cancellations may wait.
 	maxUnderWay = 1000
 	// productLockWait is longer than a session usually keeps the locks of its products.
 	productLockWait = 200 * time.Millisecond
@@ -68,9 +68,9 @@ func (s *Service) placementQueue() (batch.Config, batch.Table[*placing, uuid.UUI
 
 // placing is a placement in a batch, and the decision on it.
 type placing struct {
-	id       uuid.UUID // of the order, if the placement is accepted; a repeated transaction places no second order
+	id       uuid.UUID // of the order; a repeated transaction finds the order by its id, and places no second one
 	customer uuid.UUID
-	span     []byte // that of the request; nil: it is not traced
+	span     []byte // of the request's trace; nil: the request is not traced
 	Placement
 
 	// The decision. When the placement is decided, exactly one of these fields is set.
@@ -96,8 +96,8 @@ func (p *placing) products() []uuid.UUID {
 	return ids
 }
 
-// placeBatch is the Handle of [batch.Table]: it places a batch, and returns those placements that are not decided
-// after an error.
+// placeBatch is the Handle of [batch.Table]: it places a batch. After an error it returns the placements that are not
+// decided.
 func (s *Service) placeBatch(
 	ctx context.Context, placings []*placing, lockWait time.Duration,
 ) (left []*placing, err error) {
@@ -166,10 +166,10 @@ func distinctKeys(batch []*placing) []*placing {
 	})
 }
 
-// placeRound runs the transaction for a batch until it succeeds. If the connection is lost, placeRound repeats the
-// transaction. That is safe: place.sql finds the orders that the lost transaction has placed by their ids. placeRound
-// also repeats the transaction if a session that takes none of its locks has used one of the idempotency keys
-// meanwhile. [postgres.Pipeline] has repeated it already if it was deadlocked.
+// placeRound runs the transaction for a batch, and repeats it if the connection is lost. That is safe, because
+// place.sql finds the orders that the lost transaction has placed by their ids. placeRound also repeats the transaction
+// if a session that takes none of its locks has used one of the idempotency keys meanwhile. After a deadlock,
+// [postgres.Pipeline] has repeated the transaction already.
 func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait time.Duration) (err error) {
 	const maxRuns = 3 // one repetition usually suffices
 	for range maxRuns {
@@ -186,7 +186,7 @@ func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait tim
 func (s *Service) lockAndPlace(ctx context.Context, batch []*placing, lockWait time.Duration) error {
 	arguments := placeArguments(batch, s.cfg.Options, s.store.RowKind(CancelKind))
 	lockTimeout := pgtype.Text{String: strconv.FormatInt(lockWait.Milliseconds(), 10), Valid: lockWait > 0}
-	var products map[uuid.UUID]Product // as they are after they were locked, and before place.sql changes them
+	var products map[uuid.UUID]Product // as lock.sql returns them, before place.sql changes them
 	var results []placeResult
 	err := postgres.Pipeline(ctx, s.store.db, func() *pgx.Batch {
 		products, results = make(map[uuid.UUID]Product), make([]placeResult, len(batch))
@@ -223,8 +223,8 @@ func (s *Service) lockAndPlace(ctx context.Context, batch []*placing, lockWait t
 	return nil
 }
 
-// placeArguments returns the arguments of place.sql by their names, which its comment explains. kind is that of the
-// outbox rows.
+// placeArguments returns the arguments of place.sql by their names, which the comment of place.sql explains. kind is
+// the kind of the outbox rows.
 func placeArguments(batch []*placing, o Options, kind string) map[string]any {
 	type customerProduct struct{ customer, product uuid.UUID }
 	units, ownUnits := make(map[uuid.UUID]int64), make(map[customerProduct]int64)
@@ -290,8 +290,8 @@ func (s *Store) lockedProducts(ctx context.Context, products []uuid.UUID) (locke
 	return locked, nil
 }
 
-// waitForProduct is the WaitFor of [batch.Table]: it waits until no other session has locked a product, for at most
-// the lock_timeout of the session. It locks no other product meanwhile, because other placements may want that one.
+// waitForProduct is the WaitFor of [batch.Table]: it waits until no other session has locked a product, for at most the
+// lock_timeout of the session. It locks no other product meanwhile, so that placements of other products go on.
 func (s *Store) waitForProduct(ctx context.Context, id uuid.UUID) error {
 	err := postgres.RetryDeadlock(func() error {
 		return s.db.WithContext(ctx).Exec(`SELECT FROM products WHERE id = $1 FOR NO KEY UPDATE`, id).Error

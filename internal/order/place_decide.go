@@ -44,7 +44,7 @@ func decide(batch []*placing, products map[uuid.UUID]Product, results []placeRes
 			continue
 		}
 		p.order = r.order(p, products)
-		// At counts from the present, so it is called now, before the next round, which may wait for locks.
+		// At measures the time left from its call, so call it before the next round, which may wait for locks.
 		p.task = delay.At(p.id.String(), p.order.DueAt, p.order.ServerTime)
 		for _, line := range p.Lines {
 			product := products[line.ProductID]
@@ -53,9 +53,10 @@ func decide(batch []*placing, products map[uuid.UUID]Product, results []placeRes
 			open[p.customer] = slices.Insert(open[p.customer], 0, openLine{p.id, line.ProductID, line.Quantity})
 		}
 	}
-	// Now products and open tell what is left after all accepted placements. place.sql accepts a placement only if
-	// enough is left for all earlier ones. So if too little is left for a placement now, there was too little at its
-	// turn, too. If enough is left, the placement stays undecided, and the caller repeats the transaction with it.
+	// Now products and open tell what is left after all accepted placements, also the later ones. place.sql accepts a
+	// later placement only if enough is left for the earlier ones too. So if too little is left for a placement now,
+	// too little was left at its turn. If enough is left, the placement stays undecided, and the caller repeats the
+	// transaction with it.
 	for i, p := range batch {
 		if !p.isDecided() {
 			lines := slices.Concat(open[p.customer], results[i].OpenLines)
@@ -106,8 +107,8 @@ func mixedCurrencies(p Placement, products map[uuid.UUID]Product) *rest.Error {
 	})
 }
 
-// outOfStock checks the stock. If open orders of the customer hold units of a product of which too little is left,
-// its error has the ids of these orders, because the customer can cancel one of them.
+// outOfStock checks the stock. If the customer's open orders reserve units of a product of which too little is left,
+// the error has the ids of these orders, because the customer can cancel one of them.
 func outOfStock(p Placement, products map[uuid.UUID]Product, open []openLine) *rest.Error {
 	own := unitsOf(open)
 	var short []uuid.UUID // products
@@ -132,8 +133,8 @@ func outOfStock(p Placement, products map[uuid.UUID]Product, open []openLine) *r
 	return withOpenOrders(rejection, orders)
 }
 
-// tooManyOpen checks the bounds of what a customer can order without paying it. Its error has the ids of open orders:
-// of all, or of those with a product of which they would have too many units.
+// tooManyOpen checks the bounds of what a customer can order without paying it. The error has the ids of all open
+// orders, or, if the bound of the units is exceeded, the ids of the open orders that have such a product.
 func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, cfg Config) *rest.Error {
 	if orders := ordersOf(open, nil); cfg.MaxOpenOrders > 0 && int64(len(orders)) >= cfg.MaxOpenOrders {
 		rejection := TooManyOpen.Errorf("You have %d orders that are not paid, and can have at most %d: "+

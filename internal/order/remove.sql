@@ -1,5 +1,5 @@
--- Removes orders that this transaction has locked. Their items and events go with them. What they sold stays in the books.
--- Returns the number of removed orders.
+-- Removes orders that this transaction has locked, with their items and events, and returns the number of removed
+-- orders. The books still count what these orders sold.
 --
 -- $1 ids
 WITH sold AS (
@@ -9,8 +9,8 @@ WITH sold AS (
     GROUP BY i.product_id
 ),
 counted AS (
-    -- The row exists, because the order was booked. An INSERT locks the rows in id order, as the booker does, so that the two
-    -- do not deadlock.
+    -- The row exists, because the order was booked. It is an INSERT all the same, because an INSERT locks the rows in
+    -- id order, as the booker does, so that the two do not deadlock.
     INSERT INTO stock_books AS s (product_id, sold, removed)
     SELECT product_id, quantity, quantity FROM sold ORDER BY product_id
     ON CONFLICT (product_id) DO UPDATE SET removed = s.removed + excluded.removed

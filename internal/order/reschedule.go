@@ -17,14 +17,14 @@ var rescheduleSQL string
 
 var rescheduleStatement = named(rescheduleSQL, move{}.arguments(uuid.Nil, Options{}, ""))
 
-// move is who moves a deadline: a customer, who extends it by what the options say, or an operator, who sets it.
+// move is a request to move a deadline: a customer extends it by the time in the options, and an operator sets it.
 type move struct {
 	customer *uuid.UUID
 	deadline *time.Time
 	reason   *string // of an operator
 }
 
-// arguments returns the arguments of reschedule.sql. kind is that of the outbox row.
+// arguments returns the arguments of reschedule.sql. kind is the kind of the outbox row.
 func (m move) arguments(id uuid.UUID, o Options, kind string) map[string]any {
 	return map[string]any{
 		"id": id, "customer": m.customer, "deadline": m.deadline, "reason": m.reason,
@@ -43,8 +43,8 @@ func (s *Service) MaxExtension() time.Duration {
 	return s.cfg.OrderExtension * time.Duration(s.cfg.MaxExtensions)
 }
 
-// Extend extends the deadline of an order by the configured time, before it passes, at most the configured number of
-// times. If the order is held, the end of the hold moves by the same time.
+// Extend extends the deadline of an order, before it passes, by the configured time, and at most the configured number
+// of times. If the order is held, the end of the hold moves by the same time.
 func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.move(ctx, id, move{customer: &customer})
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, e
 	return nil, NotExtendable.Errorf("The deadline has been extended as often as it can be: %d times.", c.Extensions)
 }
 
-// The bounds of a deadline to which an operator moves an order, from now. The longer one is that of [Options].
+// The bounds of the time from now to a deadline that an operator sets. The longer one is also a bound of [Options].
 const (
 	minDeadline = time.Second
 	maxDeadline = maxTimeout

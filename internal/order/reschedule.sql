@@ -3,8 +3,8 @@
 -- paying. changed is true if this statement moved the deadline. It returns no row if there is no such order.
 -- order.sql follows.
 --
--- An earlier deadline owes the task that cancels the order. A later one owes nothing: the worker gets the task at the
--- old deadline, and returns it to the queue until the new one.
+-- For an earlier deadline the statement writes the outbox row of the task that cancels the order. A later deadline
+-- needs no row: the worker gets the task at the old deadline, and returns it to the queue until the new one.
 --
 -- The parameters: id of the order · customer, who extends the deadline (NULL: an operator moves it)
 -- extension of a customer in microseconds · max_extensions of an order

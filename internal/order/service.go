@@ -29,7 +29,7 @@ type Config struct {
 // payAtOnce reports whether customers can pay an order at once, for nothing.
 func (c Config) payAtOnce() bool { return c.HoldKind == "" || c.PayAtOnce }
 
-// Hooks connect the service with other packages. A field that is zero connects it with none.
+// Hooks connect the service with other packages. A field that is zero connects the service with no package.
 type Hooks struct {
 	// Changed is called after an order of a customer has changed. It must not block.
 	Changed func(customer, order string)
@@ -39,8 +39,8 @@ type Hooks struct {
 	Tracer Tracer
 
 	// Another package may hold orders while their customers pay them: it sets and clears orders.hold_until in its own
-	// statements. When the customer of a held order asks to cancel it, the service owes a task of HoldKind, whose id
-	// is the id of the order. HoldPublisher publishes it.
+	// statements. When the customer of a held order asks to cancel it, the service writes the outbox row of a task of
+	// HoldKind, whose id is the id of the order. HoldPublisher publishes the task.
 	HoldKind      string
 	HoldPublisher Publisher
 	PayAtOnce     bool // customers can also pay an order at once, for nothing, although HoldKind is set
@@ -48,8 +48,8 @@ type Hooks struct {
 	Dependents []Dependent // the other packages whose rows refer to orders
 }
 
-// Publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded: the relay
-// repeats a failed publish. Cancelling ctx does not abort the publish.
+// Publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded, but a caller need
+// not repeat it, because the relay does. Cancelling ctx does not abort the publish.
 type Publisher interface {
 	Publish(ctx context.Context, msgs ...delay.Message) bool
 }
@@ -81,8 +81,8 @@ func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prome
 // Notify calls the hook Changed. Packages that change what a customer sees of an order call it.
 func (s *Service) Notify(customer, order string) { s.cfg.Changed(customer, order) }
 
-// Publisher returns the publisher of the tasks of [CancelKind]. A package that moves the due time of an order
-// publishes the task with it.
+// Publisher returns the publisher of the tasks of [CancelKind]. A package that moves the due time of an order publishes
+// the order's task with it.
 func (s *Service) Publisher() Publisher { return s.pub }
 
 // setActions sets by how much and how often the customer of an order can extend its deadline, and whether the

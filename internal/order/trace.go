@@ -12,13 +12,13 @@ import (
 type Tracer interface {
 	// Span returns the span of a request, or nil if the request is not traced.
 	Span(ctx context.Context) []byte
-	// StartBatch begins a span of the transaction that places a batch, and returns the function that ends it. spans
-	// are those of the requests, nil for each that is not traced.
+	// StartBatch begins a span of the transaction that places a batch, and returns the function that ends it. spans has
+	// the span of each request, nil if the request is not traced.
 	StartBatch(ctx context.Context, name string, spans [][]byte) (span context.Context, end func(error))
 }
 
-// Spans returns the spans in which orders were placed. An order whose placement was not traced has no span, and an id
-// that is no order's is left out.
+// Spans returns the spans in which orders were placed. It leaves out an order whose placement was not traced, and an
+// id that belongs to no order.
 func (s *Store) Spans(ctx context.Context, ids []string) (spans [][]byte, err error) {
 	orders, _ := keyset.ParseIDs(ids)
 	const statement = `SELECT span FROM orders WHERE id = ANY($1::uuid[]) AND span IS NOT NULL`

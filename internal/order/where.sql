@@ -1,10 +1,10 @@
--- Returns what an operator asks about an order: its state by the database's clock, who ended it, and which lock of
--- another session keeps it from its cancellation if it is overdue. Without an id, returns the orders that are overdue
--- for the longest time. A healthy service is about to cancel those that are overdue by less than a second.
+-- Returns what an operator asks about an order: its state by the database's clock, who ended it, and, if it is overdue,
+-- which lock of another session prevents its cancellation. Without an id, returns the 20 orders that are overdue for
+-- the longest time, but none that is overdue by less than a second: a healthy service is about to cancel it.
 --
 -- The xmax of a row is the transaction that locked or changed the row last. While that transaction runs, it has a lock
--- of its own number. If several sessions share the lock of a row, xmax is another number, and none of them is found. A
--- transaction that is younger than a second is no reason, because placements lock their products for a moment.
+-- of its own number. If several sessions share the lock of a row, xmax is another number, and no session is found. A
+-- transaction that is younger than a second is not reported, because placements lock their products for a moment.
 --
 -- $1 id, or NULL · $2 the kind of the task that cancels an order
 SELECT o.id, $2::text AS kind, o.status, clock_timestamp() AS at, o.due_at, o.hold_until IS NOT NULL AS held,

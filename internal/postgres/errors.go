@@ -54,8 +54,8 @@ func StatementTimedOut(err error) bool { return hasCode(err, "57014") }
 // LockTimedOut reports whether a statement waited for a lock of another session for as long as lock_timeout.
 func LockTimedOut(err error) bool { return hasCode(err, "55P03") }
 
-// Away is [Unavailable], but it reports false if a wait for a lock or the statement took too long, or if a [KeyGate]
-// was full: then the rows of the statement may be the cause.
+// Away is [Unavailable], but it reports false if the wait for a lock or the statement took too long, or if a [KeyGate]
+// was full, because then the rows of the statement may be the cause.
 func Away(err error) bool {
 	return Unavailable(err) && !LockTimedOut(err) && !StatementTimedOut(err) && !errors.Is(err, ErrBusy)
 }
@@ -67,8 +67,8 @@ func Duplicate(err error) bool { return hasCode(err, "23505") }
 func Deadlocked(err error) bool { return hasCode(err, "40001", "40P01") }
 
 // RetryDeadlock runs a statement or a transaction, and repeats it up to twice if it is [Deadlocked]. The statements of
-// the application lock rows in one order and do not deadlock each other. But an operator's statement may deadlock with
-// them.
+// the application do not deadlock each other, because they lock rows in one order. But a statement of an operator may
+// deadlock with them.
 func RetryDeadlock(run func() error) error {
 	const attempts = 3
 	var err error

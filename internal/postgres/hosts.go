@@ -17,11 +17,10 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// The longest time for a new connection to a host, unless the URL has a connect_timeout: to the only host of the URL,
-// or to each of several.
+// The longest time for a new connection to a host, unless the URL has a connect_timeout.
 const (
-	connectTimeout = 5 * time.Second
-	hostTimeout    = time.Second
+	connectTimeout = 5 * time.Second // to the only host of the URL
+	hostTimeout    = time.Second     // to each of several hosts
 )
 
 // Connect returns a pool for migrations, which need one session at a time. Unlike those of [Open], its sessions have
@@ -34,16 +33,16 @@ func Connect(databaseURL string) (*sql.DB, error) {
 	return c.pool, nil
 }
 
-// connector makes the sessions of a pool, with a host of a URL that accepts changes and is no old primary, whatever
-// the target_session_attrs are. It tries the host of the last session first, and then the others in their order. At
-// most one of the hosts may accept changes.
+// connector makes the sessions of a pool. It connects to a host of the URL that accepts changes and is no old primary,
+// whatever the target_session_attrs are. It tries the host of the last session first, and then the other hosts in their
+// order. At most one of the hosts may accept changes.
 //
-// When another host accepts a connection, the last one has failed. It may hang, so its connections are closed: their
-// statements end at once, instead of at their time limits.
+// When another host accepts a connection, the host of the last session has failed. It may hang, so its connections are
+// closed, and their statements end at once, instead of at their time limits.
 //
-// The connector tries the hosts itself. pgx would end its search at a host that knows the role or the database no
-// more, such as an old primary after the password was changed, and its time limit begins anew for each address of a
-// host.
+// The connector tries the hosts itself, because pgx ends its search at a host that does not know the role or the
+// database any more, such as an old primary after the password was changed. The time limit of pgx also begins anew for
+// each address of a host.
 type connector struct {
 	hosts    []driver.Connector
 	timeout  time.Duration // the longest time for a new connection to a host
@@ -52,7 +51,7 @@ type connector struct {
 	maxIdle  int      // the largest number of idle sessions of the pool
 	sessions sync.Map // the open sessions; the keys are of type *session
 
-	// turn has one value. Who has taken it makes a session, and owns the two fields below.
+	// turn has one value. The goroutine that has taken it makes a session, and owns the two fields below.
 	turn chan failure
 	good int // the index of the host that accepted the last connection
 	seen timeline
@@ -129,10 +128,10 @@ func hostsOf(cfg *pgx.ConnConfig) (hosts []pgx.ConnConfig) {
 	return append(hosts, one)
 }
 
-// Connect makes a session. The connector makes one session at a time, because all processes make all their sessions
-// anew after a failover, and PostgreSQL starts a process for each. Many at once would exceed their time limits and
-// be repeated, for minutes. When an attempt fails, the callers that waited for their turn get its error without an
-// attempt of their own, unless it failed because its caller gave up.
+// Connect makes a session. The connector makes one session at a time, because after a failover all processes make all
+// their sessions anew, and PostgreSQL starts a process for each session. Many at once would exceed their time limits
+// and be repeated for minutes. When an attempt fails, the callers that waited for their turn get its error without an
+// attempt of their own, unless the attempt failed because its caller gave up.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	began := time.Now()
 	var last failure
@@ -146,7 +145,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, last.err
 	}
 	made, err := c.connect(ctx)
-	// An error at the caller's own time limit says nothing about the servers. ctx may end a moment after that limit.
+	// An error at the caller's own time limit says nothing about the servers. ctx may end a moment after the limit.
 	deadline, limited := ctx.Deadline()
 	if err != nil && ctx.Err() == nil && (!limited || time.Now().Before(deadline)) {
 		last = failure{time.Now(), err}
@@ -154,7 +153,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return made, err
 }
 
-// connect makes a session with the first host that is possible.
+// connect makes a session with the first host that accepts one.
 func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
 	var errs []error
 	for i := range c.hosts {
@@ -177,8 +176,8 @@ func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// closeSessions closes all sessions, those that run a statement too. It does not wait until their connections are
-// closed, because TLS sends a last message, which may take seconds to a host that hangs.
+// closeSessions closes all sessions, even if they run a statement. It does not wait until their connections are closed,
+// because TLS sends a last message, which may take seconds to a host that hangs.
 func (c *connector) closeSessions() {
 	for opened := range c.sessions.Range {
 		go opened.(*session).Conn.Conn().PgConn().Conn().Close()

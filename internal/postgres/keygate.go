@@ -14,8 +14,8 @@ import (
 var ErrBusy = errors.New("too many statements are waiting for a row that many want")
 
 // KeyGate limits the number of statements that work at the same time on each shared row, or wait for its lock. Without
-// it, the statements that wait for one row that many want take all connections, and the statements on other rows,
-// which could go on, wait for a connection.
+// it, the statements that wait for one popular row would take all connections, and the statements on other rows would
+// wait for a connection, although they could go on.
 //
 // The keys name the shared rows. A key that nobody uses takes no memory, so clients may choose the keys.
 type KeyGate struct {
@@ -32,14 +32,14 @@ type keySlots struct {
 	users int // callers that have a slot or wait for one
 }
 
-// NewKeyGate returns a gate with a number of slots for each key. Nobody waits longer than wait for them.
+// NewKeyGate returns a gate with a number of slots for each key. [KeyGate.Enter] waits at most wait for slots.
 func NewKeyGate(slots int, wait time.Duration) *KeyGate {
 	return &KeyGate{slots: slots, wait: wait, keys: make(map[string]*keySlots)}
 }
 
 // Enter takes a slot of each of the keys, and waits for all of them together as long as the gate permits. The caller
-// must call leave after the statement. If there is no slot in time, the error wraps [ErrBusy], and if ctx ends, that
-// of ctx.
+// must call leave after the statement. The error wraps [ErrBusy] if there is no slot in time, and the error of ctx if
+// ctx ends.
 func (g *KeyGate) Enter(ctx context.Context, keys ...string) (leave func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, g.wait, ErrBusy)
 	defer cancel()

@@ -25,9 +25,9 @@ var sessionSettings = map[string]string{
 	// The statements of the application are written for this level.
 	"default_transaction_isolation": "read committed",
 
-	// All statements should be short. A long one must not block the statements that wait for its locks. PostgreSQL
-	// looks for a deadlock after a second (deadlock_timeout). A shorter lock_timeout would end the statements of a
-	// deadlock before.
+	// All statements should be short, because a long one blocks the statements that wait for its locks. PostgreSQL
+	// looks for a deadlock after a second (deadlock_timeout), and with a shorter lock_timeout the statements of a
+	// deadlock would end before that.
 	"statement_timeout":                   "5s",
 	"lock_timeout":                        "3s",
 	"idle_in_transaction_session_timeout": "10s",
@@ -51,8 +51,8 @@ var sessionSettings = map[string]string{
 	"tcp_keepalives_count":    "3",
 }
 
-// IndexPlans are settings for [Open], for a program each of whose statements has one good plan, which uses an index
-// and does not depend on the parameters. The file pgbouncer.ini has them too.
+// IndexPlans are settings for [Open]. They fit a program if each of its statements has one good plan, which uses an
+// index and does not depend on the parameters. The file pgbouncer.ini has them too.
 var IndexPlans = map[string]string{
 	// PostgreSQL plans a statement once in each session. On SSDs a random read costs about as much as a sequential
 	// one.
@@ -120,8 +120,8 @@ func Open(
 	return gdb, nil
 }
 
-// oneLine is an error with each line of its text once, on one line: pgx has a line for each way to connect to a host,
-// for example with TLS and without.
+// oneLine is an error whose text is one line, without repetitions. The text of pgx has a line for each way to connect
+// to a host, for example with TLS and without.
 type oneLine struct{ error }
 
 func (e oneLine) Error() string {

@@ -12,13 +12,13 @@ import (
 // Pipeline runs the statements of a batch in one round trip and in one transaction, in their sequence, and repeats it
 // as [RetryDeadlock] does. Each statement has its own snapshot.
 //
-// A batch can be sent once, because pgx notes in it which statements it has prepared. So Pipeline calls build for each
-// try. What the functions of [pgx.QueuedQuery] fill must be new in each call of build, because they may be called
-// before the transaction is rolled back. Use what they read only after Pipeline has returned nil.
+// A [pgx.Batch] can be sent only once, because pgx notes in it which statements it has prepared. So Pipeline calls
+// build for each try. The functions of [pgx.QueuedQuery] may be called before the transaction is rolled back. So what
+// they fill must be made anew in each call of build, and be used only after Pipeline has returned nil.
 //
-// After an error of PostgreSQL no statement has taken effect. The statements may have after any other error: the
-// connection may have been lost while PostgreSQL committed, and an error of one of the functions does not stop the
-// commit.
+// After an error of PostgreSQL no statement has taken effect. After any other error the statements may have taken
+// effect, because the connection may have been lost while PostgreSQL committed, and because an error of one of the
+// functions does not stop the commit.
 func Pipeline(ctx context.Context, db *gorm.DB, build func() *pgx.Batch) error {
 	pool, err := db.DB()
 	if err != nil {

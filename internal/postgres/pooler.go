@@ -21,13 +21,13 @@ var (
 		"because the lock of the migrations belongs to a session")
 )
 
-// checkSession returns an error if a session lacks one of its settings: a pooler, such as PgBouncer, may drop them.
-// It returns refusePooler if there is a pooler, which gives the session's process another id than the server does. A
-// session with a pooler must not prepare statements, unless the URL says so: the next transaction may have another
-// session of the server, which does not know them.
+// checkSession returns an error if a session lacks one of its settings, because a pooler, such as PgBouncer, may drop
+// them. It returns refusePooler if there is a pooler: a pooler gives the session's process another id than the server
+// does. A session with a pooler must not prepare statements, unless the URL says so, because the next transaction may
+// have another session of the server, which does not know them.
 //
-// checkSession ignores the application_name, which PgBouncer may extend, and the tcp_keepalives. Beside a pooler the
-// latter concern the connection from the pooler to the server, and a Unix socket has none.
+// checkSession ignores the application_name, which PgBouncer may extend, and the tcp_keepalives. Behind a pooler the
+// tcp_keepalives concern the connection from the pooler to the server, and a Unix socket has none.
 func checkSession(ctx context.Context, conn *pgconn.PgConn, settings map[string]string, refusePooler error) error {
 	want, _ := json.Marshal(settings) // a map of texts causes no error
 	answer := conn.ExecParams(ctx, `

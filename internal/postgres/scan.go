@@ -21,7 +21,7 @@ func Scan(ctx context.Context, db *gorm.DB, dst any, statement string, args ...a
 		if err != nil {
 			return err
 		}
-		// The statement may fail after its first row, which only Close tells when no other row is read.
+		// If no other row is read, only Close reports that the statement failed after its first row.
 		defer func() { err = cmp.Or(err, rows.Close()) }()
 		if found = rows.Next(); found {
 			err = db.ScanRows(rows, dst)

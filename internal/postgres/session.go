@@ -75,7 +75,7 @@ func (s *session) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, e
 	return &tx{begun, s}, err
 }
 
-// outcome returns the error of a call for which pgx has returned err.
+// outcome returns err, the error of a call of pgx, or [errUnreplicated] if the call did not wait for the standby.
 func (s *session) outcome(err error) error {
 	if err == nil && s.Conn.Conn().PgConn().CustomData()[unreplicatedKey] != nil {
 		return errUnreplicated
@@ -92,7 +92,6 @@ type rows struct {
 
 func (r *rows) Close() error { return r.session.outcome(r.Rows.Close()) }
 
-// tx is a transaction.
 type tx struct {
 	driver.Tx
 	session *session

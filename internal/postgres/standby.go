@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// CommitsWait reports whether commits wait for a synchronous standby: no such standby is connected, or a commit has
-// waited for one for a second. Only a superuser, or a member of pg_monitor, sees which standbys are synchronous and
-// the commits of all roles. For other roles each standby counts as synchronous, and only the commits of the role
-// count.
+// CommitsWait reports whether commits wait for a synchronous standby, because no such standby is connected, or because
+// a commit has waited for one for a second. Only a superuser, or a member of pg_monitor, sees which standbys are
+// synchronous and the commits of all roles. For any other role each standby counts as synchronous, and only the commits
+// of that role count.
 func CommitsWait(ctx context.Context, db *sql.DB) (waits bool, err error) {
 	err = db.QueryRowContext(ctx, `
 		SELECT current_setting('synchronous_standby_names') <> '' AND NOT EXISTS (

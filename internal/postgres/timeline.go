@@ -10,14 +10,14 @@ import (
 // timeline refuses old primaries. Each promotion begins a timeline with a larger number, so a primary is old if its
 // number is smaller than one that this process has seen. A server with another system identifier is of another cluster.
 //
-// This is no fence: an old primary keeps its sessions, and a process that has not seen the new one accepts it.
+// This is no fence: the sessions with an old primary go on, and a process that has not seen the new one accepts it.
 type timeline struct {
 	system string // the system identifier of the primaries; "": none was seen
 	number string // the largest one that was seen: eight hexadecimal digits
 }
 
-// check returns an error if the server of a session is an old primary, or one of another cluster. It accepts a server
-// that does not say which timeline it has, as some managed services.
+// check returns an error if the server of a session is an old primary, or belongs to another cluster. It accepts a
+// server that does not tell its timeline, such as those of some managed services.
 func (t *timeline) check(ctx context.Context, session *pgconn.PgConn) error {
 	results, err := session.Exec(ctx, `
 		SELECT system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()`).ReadAll()

@@ -14,8 +14,8 @@ type Tracer interface {
 	pgx.BatchTracer
 }
 
-// TraceBy makes a tracer see the statements of a pool that [Open] made. Before, no tracer does. Call it while no
-// statement runs.
+// TraceBy makes a tracer see the statements of a pool that [Open] made, which has no tracer until then. Call it while
+// no statement runs.
 func TraceBy(pool *sql.DB, t Tracer) {
 	tracers := pool.Driver().(tracedDriver).tracers
 	tracers.QueryTracers, tracers.BatchTracers = []pgx.QueryTracer{t}, []pgx.BatchTracer{t}

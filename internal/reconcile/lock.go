@@ -12,16 +12,16 @@ import (
 // ErrBusy means that another process or goroutine is sweeping.
 var ErrBusy = errors.New("another sweep is under way")
 
-// lockIdle is the longest time for which a sweep has its lock: the sweeps of all processes stop for that long if one
-// hangs.
+// lockIdle is the longest time for which a sweep has its lock, because a sweep that hangs stops the sweeps of all
+// processes for that long.
 const lockIdle = 2 * time.Minute
 
 // lockIdleAlone is lockIdle for a service without a queue, in which no worker times out rows while a sweep hangs.
 const lockIdleAlone = 10 * time.Second
 
 // lock begins a transaction that has the advisory lock of the sweeps. PostgreSQL releases the lock when the transaction
-// ends, also because the process has died. The lock does not belong to the session, which a pooler may give to another
-// client.
+// ends, also because the process has died. The lock belongs to the transaction and not to the session, because a pooler
+// may give the session to another client.
 //
 // The transaction is idle until the end of the sweep. It has no snapshot then, so it does not delay VACUUM. If the
 // process hangs, idle_in_transaction_session_timeout ends the session.

@@ -16,10 +16,11 @@ import (
 // out, and the other rows must not wait for this one. So each sweep takes three steps:
 //
 //   - [overdueRows.retry] tries some of the rows again on which a statement failed alone. If one of them does not fail
-//     any more, the cause of the failures may be gone, so all rows are forgotten that have failed.
-//   - [overdueRows.walk] times out page after page, without the rows that have failed. A page that fails becomes a suspect.
-//   - [overdueRows.search] times out the suspects, in halves, quarters and so on. In the end only the rows have failed
-//     that cannot be timed out.
+//     any more, the cause of the failures may be gone, so all rows that have failed are forgotten.
+//   - [overdueRows.walk] times out page after page, without the rows that have failed. A page that fails becomes a
+//     suspect: a group of rows, at least one of which cannot be timed out.
+//   - [overdueRows.search] times out the suspects, in halves, quarters and so on, until only the rows that cannot be
+//     timed out have failed.
 //
 // For example, the statement on a page of the rows a, b, c and d fails because of c. The walk makes the page a
 // suspect. The search times out a and b, and the statement on c and d fails, so this half is a suspect. Then it times
@@ -28,21 +29,21 @@ import (
 type overdueRows struct {
 	table pendingRows
 
-	mu       sync.Mutex       // an operator may start a sweep while another one hangs that has lost the lock of the sweeps
-	after    keyset.Cursor    // the argument after of [Table.Pending] with which the next walk begins
-	failed   map[string]error // the rows of failed statements, by their ids, with the error of the last one; the walk leaves them out
-	suspects [][]string       // those of them that have not failed alone: the ids of each failed statement, in the order of the search
+	mu       sync.Mutex       // an operator's sweep may meet one that hangs and has lost the lock of the sweeps
+	after    keyset.Cursor    // where the next walk begins: the argument after of [Table.Pending]
+	failed   map[string]error // the last error of each row of a failed statement, by id; the walk omits these rows
+	suspects [][]string       // failed rows that have not failed alone, by statement, in the order of the search
 }
 
 const (
 	// walkBudget is the time that a walk spends on pages of which at most half of the rows are timed out. It suffices
-	// to read past the pages of rows that have failed, of which there are up to a hundred.
+	// to read past a hundred pages, which is the largest number of pages of rows that have failed.
 	walkBudget = 10 * time.Second
-	// maxFailed is the largest number of failed rows that are remembered, some 100 bytes each. The pages of further
-	// rows that fail are tried again by each walk.
+	// maxFailed is the largest number of failed rows that are remembered, because each takes some 100 bytes. The pages
+	// of further rows that fail are tried again by each walk.
 	maxFailed = 100_000
-	// maxRetries is the largest number of failed rows that a sweep tries again, and retryBudget the time after which
-	// it tries no more of them: the statement on a row may fail only after the statement_timeout.
+	// maxRetries is the largest number of failed rows that a sweep tries again. It begins no retry after retryBudget,
+	// because the statement on a row may fail only after the statement_timeout.
 	maxRetries  = 100
 	retryBudget = time.Second
 )
@@ -62,7 +63,7 @@ func (o *overdueRows) run(ctx context.Context, late, budget time.Duration, repor
 }
 
 // retry tries some of the failed rows again, in a random order, unless the search goes on. If one of them does not
-// fail, because it can be timed out or has ended, retry forgets all rows, so that the walk tries them.
+// fail, because it can be timed out or has ended, retry forgets all failed rows, so that the walk tries them.
 func (o *overdueRows) retry(ctx context.Context, report *Report) error {
 	if len(o.suspects) > 0 {
 		return nil
@@ -85,9 +86,9 @@ func (o *overdueRows) retry(ctx context.Context, report *Report) error {
 }
 
 // walk times out the overdue rows, page by page. If the statement on a page fails, or other sessions have locked rows
-// of the page, it goes on with the next page. A walk that has spent its budget ends, and the next walk continues
-// after its last page. When that walk reaches the end of the table, it begins again with the first page, and counts
-// anew.
+// of the page, walk goes on with the next page. A walk that has spent its budget ends, and the next walk continues
+// after its last page. When that next walk reaches the end of the table, it begins again with the first page, and
+// counts the locked rows anew.
 func (o *overdueRows) walk(ctx context.Context, late time.Duration, report *Report) error {
 	resumed := o.after != keyset.Cursor{}
 	for spent := time.Duration(0); spent < walkBudget; {
@@ -121,10 +122,10 @@ func (o *overdueRows) walk(ctx context.Context, late time.Duration, report *Repo
 	return nil
 }
 
-// search times out the halves of the suspects until the time budget has passed. The halves that fail are further
-// suspects, unless they are single rows. They are the last in the queue, so that the parts of all pages become
-// smaller at the same pace. Beside a half that was timed out, the other one is the first, because few statements find
-// the rest there.
+// search times out the halves of the suspects until the time budget has passed. A half that fails becomes a suspect,
+// unless it is a single row. It goes to the end of the queue, so that the suspects of all pages become smaller at the
+// same pace. But if the other half was timed out, it goes to the front, because few more statements then find the rows
+// that cannot be timed out.
 func (o *overdueRows) search(ctx context.Context, budget time.Duration, report *Report) error {
 	for began := time.Now(); len(o.suspects) > 0 && time.Since(began) < budget; {
 		suspect := o.suspects[0]
@@ -149,8 +150,8 @@ func (o *overdueRows) search(ctx context.Context, budget time.Duration, report *
 	return nil
 }
 
-// timeOut times out rows with one statement, and counts them. If the statement fails, the rows have failed. The error
-// is not nil if the cause is outside the rows, because the table is unavailable or ctx has ended.
+// timeOut times out rows with one statement, and counts them. If the statement fails, all of the rows count as failed.
+// The error is not nil if the cause is outside the rows, because the table is unavailable or ctx has ended.
 func (o *overdueRows) timeOut(ctx context.Context, ids []string, report *Report) (statementFailed bool, err error) {
 	if len(ids) == 0 {
 		return false, nil

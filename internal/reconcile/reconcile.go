@@ -3,16 +3,16 @@
 //
 // A [Table] is made from the SQL statements of one domain. The worker of package delay calls [Table.Handle] with the
 // tasks that are due. A [Reconciler] sweeps: it reads the pending rows whose deadlines are near, adds tasks that are
-// missing in the queue, and moves tasks forward that are due too late. Where the two differ, the table is right. A
-// task without a row is none of its concern: the worker drops it when it is due. It also times out rows that are
-// overdue for longer than a grace, without the queue.
+// missing in the queue, and moves tasks forward that are due too late. Where the two differ, the table is right. The
+// reconciler ignores a task without a row, because the worker drops such a task when it is due. It also times out rows
+// that are overdue for longer than a grace, without the queue.
 //
 // If Redis was wiped, its markers are missing, and a sweep begins at once. It adds the tasks that are due soon, as
 // every sweep does, and sets the markers. Later sweeps add the other tasks before they are due.
 //
 // So whatever happens to Redis, a pending row times out at most one interval of the schedule and one grace after its
-// deadline. It may take longer if a sweep spends time on other rows that cannot be timed out. Each step of a sweep
-// may be repeated. So a process that dies during a sweep does no harm: the next sweep begins again.
+// deadline. It may take longer if a sweep spends time on other rows that cannot be timed out. A process that dies
+// during a sweep does no harm, because each step of a sweep may be repeated, and the next sweep begins again.
 package reconcile
 
 import (

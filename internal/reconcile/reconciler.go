@@ -34,7 +34,7 @@ type Reconciler struct {
 	schedule cron.Schedule
 	interval time.Duration // the longest time between two sweeps
 	lockIdle time.Duration
-	asked    chan struct{} // a probe asks for a sweep
+	asked    chan struct{} // a value asks for a sweep, after a probe
 	log      *slog.Logger
 	metrics  metrics
 
@@ -74,8 +74,8 @@ func New(
 }
 
 // Bound returns how long past its deadline a row may be pending while Redis is down or wiped, or if the service has
-// no queue: one interval of the schedule, or half a look-ahead if it is a cron expression, and the grace. Without a
-// queue the sweeps use no grace: it is there for a busy machine.
+// no queue: the grace and one interval of the schedule, or half a look-ahead if the schedule is a cron expression.
+// Without a queue the sweeps do not wait for the grace, and the bound has it only because a machine may be busy.
 func (r *Reconciler) Bound() time.Duration { return r.interval + grace }
 
 // Lookahead returns the time within which a row must be due so that the sweeps compare it with the queue.
@@ -92,9 +92,9 @@ func (r *Reconciler) DescribeBound() string {
 
 // Run runs reconcilers whose queues have the same Redis client until ctx ends, and then returns nil. A reconciler
 // sweeps at the start, by its schedule, and when a probe finds that Redis was wiped, does not answer, has restarted or
-// has failed over. A sweep begins at the latest half a look-ahead after the previous one began. If the previous one is
-// under way when a sweep is due by the schedule, the sweep begins when that one ends. One probe looks at Redis for all
-// queues.
+// has failed over. A sweep begins at the latest half a look-ahead after the previous one began. If the previous sweep
+// is still under way when a sweep is due by the schedule, the next one begins when the previous one ends. One probe
+// looks at Redis for all queues.
 func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	var components errgroup.Group
 	for _, r := range reconcilers {
@@ -106,18 +106,18 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	return components.Wait()
 }
 
-// probe reads the markers and the replication ids of Redis until ctx ends. It makes the reconcilers sweep whose
-// markers are missing, or all reconcilers if Redis does not answer, answers again, or has other replication ids,
+// probe reads the markers and the replication ids of Redis until ctx ends. It asks each reconciler for a sweep whose
+// markers are missing. It asks all reconcilers if Redis does not answer, answers again, or has other replication ids
 // because it has restarted or failed over: then tasks may be lost.
 //
-// A reconciler that is sweeping already is not asked. If it has compared tasks before Redis lost them, its next sweep
+// A reconciler that is sweeping already is not asked. If Redis loses tasks that this sweep has compared, the next sweep
 // by the schedule finds that they are missing; after a wipe the next probe asks again.
 func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	queues := make([]*delay.Queue, len(reconcilers))
 	for i, r := range reconcilers {
 		queues[i] = r.queue
 	}
-	// ids is "" if Redis does not answer. So its next answer has other ids.
+	// ids is "" if Redis does not answer, so that the ids of its next answer are other ones.
 	read := func(ctx context.Context) (intact []bool, ids string, err error) {
 		ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 		defer cancel()
@@ -142,8 +142,8 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	})
 }
 
-// redisTimeout is the longest time that a probe or a sweep waits for the markers of a Redis that hangs: the sweep has
-// timed out the overdue rows already, and must not delay the next one.
+// redisTimeout is the longest time that a probe or a sweep waits for the markers of a Redis that hangs, because a sweep
+// that has timed out the overdue rows must not delay the next sweep.
 const redisTimeout = time.Second
 
 // run calls sweep at the times that [Run] describes.
@@ -166,8 +166,8 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error
 	}
 }
 
-// sweepAndLog sweeps, and logs the result. It logs an outcome other than OK only if the sweep before had another one:
-// while Redis is down, each probe starts a sweep.
+// sweepAndLog sweeps, and logs the result. It logs an outcome other than OK only if the previous sweep had a different
+// outcome, because each probe starts a sweep while Redis is down.
 func (r *Reconciler) sweepAndLog(ctx context.Context) {
 	report, err := r.Sweep(ctx)
 	switch {
@@ -179,11 +179,11 @@ func (r *Reconciler) sweepAndLog(ctx context.Context) {
 			r.metrics.setStuck(*last)
 		}
 		return
-	case err != nil: // it has found nothing out, so the gauge keeps its value
+	case err != nil: // this sweep counted no rows, so the gauge keeps its value
 		report.worsen(Failed, err)
 	default:
-		// Not in Sweep: a sweep that an operator starts may be the only one of its process, and the gauge would keep
-		// its value until the process ends.
+		// Sweep does not set the gauge, because a sweep that an operator starts may be the only one of its process, and
+		// then the gauge would keep its value until the process ends.
 		r.metrics.setStuck(report)
 	}
 	before := r.outcome

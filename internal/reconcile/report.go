@@ -27,7 +27,7 @@ var severity = map[Outcome]int{OK: 0, Partial: 1, Degraded: 2, Failed: 3}
 
 // Report says what one sweep found and repaired.
 type Report struct {
-	StartedAt time.Time `json:"started_at"` // by this machine's clock; by the database's in the report of [Reconciler.Last]
+	StartedAt time.Time `json:"started_at"` // by this machine's clock, or by the database's in [Reconciler.Last]
 	Took      float64   `json:"took_seconds"`
 	Outcome   Outcome   `json:"outcome"`
 	Error     string    `json:"error"` // the reason of the outcome; empty if the outcome is ok
@@ -62,7 +62,7 @@ func (r *Report) worsen(outcome Outcome, reason error) {
 }
 
 // setFailed sets the number of overdue rows on which statements failed, and the outcome with some of their errors.
-// failed has the rows' ids.
+// failed has the error of each row by its id.
 func (r *Report) setFailed(failed map[string]error) {
 	r.Failed = len(failed)
 	switch {

@@ -35,7 +35,7 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 		report.worsen(Degraded, err)
 		return report
 	}
-	// A sweep that has found the markers does not set them again. So the next probe sees it if Redis was wiped
+	// A sweep that has found the markers does not set them again, so that the next probe notices if Redis was wiped
 	// meanwhile.
 	if compared := r.repairTasks(ctx, &report); compared && !marked[0] {
 		r.log.InfoContext(ctx, "the queue is new or was wiped; its tasks are added when they are due soon",
@@ -46,7 +46,7 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 }
 
 // repairTasks compares the pending rows that are due within the look-ahead with the queue, and repairs their tasks. It
-// reports whether it has compared all of them. After an error of the table the report is failed, of the queue degraded.
+// reports whether it has compared all rows. An error of the table makes the report Failed, one of the queue Degraded.
 func (r *Reconciler) repairTasks(ctx context.Context, report *Report) (compared bool) {
 	var after keyset.Cursor
 	for {
@@ -68,8 +68,8 @@ func (r *Reconciler) repairTasks(ctx context.Context, report *Report) (compared 
 	}
 }
 
-// repairPage compares a page of rows, read from readAt on, with their tasks. It schedules the tasks that are missing
-// or due too late. Its errors are errors of the queue.
+// repairPage compares a page of rows, which was read after readAt, with their tasks. It schedules the tasks that are
+// missing or due too late. Its errors are errors of the queue.
 func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []delay.Message, readAt time.Time) error {
 	if len(page) == 0 {
 		return nil
@@ -78,8 +78,8 @@ func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []dela
 	for i, row := range page {
 		ids[i] = row.ID
 	}
-	// Compute the time left of a row from the moment before the request to Redis. After the reply it would be shorter
-	// by the time that Redis took, and tasks would seem to be late.
+	// The time left of a row counts from before the request to Redis. From after the reply it would be shorter by the
+	// time that Redis took, and tasks would seem to be late.
 	asked := time.Now()
 	locations, err := r.queue.Locate(ctx, ids)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// What [Rows.Statements] makes of the names of a table.
+// The statements that [Rows.Statements] completes with the names of a table.
 var (
 	//go:embed pending.sql
 	pendingSQL string
@@ -37,7 +37,7 @@ const (
 	Gone         RowState = "gone"          // there is no row with this id: the task is dropped
 	NotDue       RowState = "not_due"       // the deadline of the row is in the future
 	Locked       RowState = "locked"        // another session has locked the row
-	Blocked      RowState = "blocked"       // a shared row of the row is locked; no statement returns it, [Table] does
+	Blocked      RowState = "blocked"       // a shared row of the row is locked; only [Table] sets this state
 )
 
 // Verdict is the result of a statement that times out rows, for one id.
@@ -71,9 +71,9 @@ type Rows struct {
 	// the name of its column of due times (timestamptz). It needs an index (due time, id) WHERE status = 'pending'.
 	Table, Due string
 
-	// TimeOut times out those rows of a batch that are due. It is a WITH clause. Its part named ended has a row for
-	// each row that was timed out; [Rows.Statements] adds what returns the verdicts. TimeOut skips a row that another
-	// session has locked. If it changes shared rows, it first sets a short lock_timeout for itself:
+	// TimeOut times out those rows of a batch that are due. It is a WITH clause, whose part named ended has one row for
+	// each row that was timed out. [Rows.Statements] appends the query that returns the verdicts. TimeOut skips a row
+	// that another session has locked. If it changes shared rows, it first sets a short lock_timeout for itself:
 	// set_config('lock_timeout', '500', true).
 	//
 	// Parameters: $1 ids (uuid[]) · $2 the [Actor] (text)
@@ -81,8 +81,8 @@ type Rows struct {
 	// Columns of ended: id · due_at, ended_at (timestamptz) · owner, reason (may be absent: see [Verdict])
 	TimeOut string
 
-	// Pending returns a page of the rows that are pending, as pending.sql does, whose comment has its parameters. Only
-	// rows with Ask may need it, because other columns than status and Due describe them. "": pending.sql is used.
+	// Pending returns a page of the pending rows, with the parameters of pending.sql, which is used if Pending is "".
+	// Only rows with Ask may need it, if other columns than status and Due say which of them are pending.
 	Pending string
 
 	// Free returns those ids of a batch whose shared rows no other session has locked. It waits for no lock. Free is
@@ -93,7 +93,7 @@ type Rows struct {
 	// Column: id
 	Free string
 
-	// Ask times out rows that another service must be asked about, instead of TimeOut. It returns one verdict for
+	// Ask times out rows instead of TimeOut, if another service must be asked about them. It returns one verdict for
 	// each id.
 	Ask func(ctx context.Context, ids []uuid.UUID, actor Actor) ([]Verdict, error)
 
@@ -108,10 +108,10 @@ type Rows struct {
 // because a task may come early, or more than once. Errors are handled in three ways:
 //
 //   - While the database is unavailable, tasks are postponed, and their attempts do not count as failed.
-//   - After a statement did not get a lock in time, the rows whose shared rows are free are timed out by a second statement.
-//     The others are [Blocked]: they are tried again later, and their attempts do not count as failed either. For a second
-//     each batch begins with those whose shared rows are free: else thousands of rows that need the locked row would
-//     delay all others.
+//   - If a statement did not get a lock in time, a second statement times out the rows whose shared rows are free. The
+//     other rows are [Blocked]: they are tried again later, and their attempts do not count as failed either. For a
+//     second, each further batch times out only its rows whose shared rows are free, because thousands of rows that
+//     need the locked row would otherwise delay all others.
 //   - Any other error is returned, so that the worker or the reconciler searches for the row that causes it.
 type Table struct {
 	db    *gorm.DB
@@ -131,7 +131,7 @@ type BeginSpan func(ctx context.Context, kind string, ids []string) (span contex
 var ErrPanicked = errors.New("panicked")
 
 // Statements returns the complete statements: the one that reads a page of the pending rows, and the one that times
-// out a batch and returns a verdict on each id. timeOut is "" for rows with Ask.
+// out a batch and returns a [Verdict] on each id. timeOut is "" for rows with Ask.
 func (r Rows) Statements() (pending, timeOut string) {
 	names := strings.NewReplacer("{table}", r.Table, "{due}", r.Due)
 	if r.Ask == nil {
@@ -289,7 +289,7 @@ func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, er
 			locked++
 		}
 	}
-	if postgres.Unavailable(err) && !postgres.StatementTimedOut(err) { // the cause of a slow statement may be one of the rows
+	if postgres.Unavailable(err) && !postgres.StatementTimedOut(err) { // one of the rows may slow a statement down
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return done, locked, err
@@ -315,11 +315,11 @@ func (t *Table) timeOut(ctx context.Context, ids []string, actor Actor) (verdict
 	return verdicts, nil
 }
 
-// noWaitFor is the time for which no statement waits for the lock of a shared row after one has waited too long.
+// noWaitFor is the time after a lock timeout for which no statement waits for the lock of a shared row.
 const noWaitFor = time.Second
 
-// decide times out all rows with one statement, or only those whose shared rows are free if the statement has waited
-// too long for a lock, or if another one did lately.
+// decide times out all rows with one statement. If this statement waits too long for a lock, or if another statement
+// did lately, decide times out only the rows whose shared rows are free.
 func (t *Table) decide(ctx context.Context, ids []uuid.UUID, actor Actor) ([]Verdict, error) {
 	if t.rows.Ask != nil {
 		return t.rows.Ask(ctx, ids, actor)
@@ -335,8 +335,8 @@ func (t *Table) decide(ctx context.Context, ids []uuid.UUID, actor Actor) ([]Ver
 	return t.decideFree(ctx, ids, actor)
 }
 
-// decideFree times out the rows whose shared rows are free. The other rows are blocked. So are all of them if the
-// statement does not get a lock in time.
+// decideFree times out the rows whose shared rows are free. The other rows are [Blocked], and if the statement does
+// not get a lock in time, all rows are [Blocked].
 func (t *Table) decideFree(ctx context.Context, ids []uuid.UUID, actor Actor) (verdicts []Verdict, err error) {
 	var free []uuid.UUID
 	if t.rows.Free != "" {

@@ -1,11 +1,11 @@
 
--- The verdicts on a batch $1, after a WITH clause that has timed out its due rows and returns them as ended. NOT IN
--- uses a hash table. A join with ended can become a nested loop that compares each id of the batch with each ended
--- row, because the planner expects few rows to be due. late_us and left_us are microseconds: how late the row was
--- timed out, and the time left until it is due.
+-- Follows a WITH clause that has timed out the due rows of the batch $1 and returns them as ended. It returns a verdict
+-- on each id of the batch. NOT IN uses a hash table. A join with ended can become a nested loop that compares each id
+-- of the batch with each ended row, because the planner expects few rows to be due. late_us and left_us are in
+-- microseconds: how late the row was timed out, and the time left until it is due.
 SELECT e.id, e.owner, 'timed_out' AS state, e.reason,
        (extract(epoch FROM e.ended_at - e.due_at) * 1000000)::bigint AS late_us, 0::bigint AS left_us
--- Inside the brackets owner and reason are columns of ended, or those of absent if ended has none.
+-- owner and reason are columns of ended, or those of absent if ended has none.
 FROM (SELECT NULL AS owner, NULL AS reason) AS absent
 CROSS JOIN LATERAL (SELECT id, due_at, ended_at, owner, reason FROM ended) AS e
 UNION ALL

@@ -1,8 +1,8 @@
 -- Claims due tasks: removes them from the due set (ZREM) and leases them to the caller (ZADD). First it moves tasks
 -- whose leases have ended back to the due set, so that the tasks of a dead worker are delivered again.
 --
--- ZREM comes before ZADD because of a Redis without free memory: it rejects a script whose first write needs memory,
--- but does not stop a script after its first write.
+-- ZREM comes before ZADD, because a Redis without free memory rejects a script whose first write needs memory, but does
+-- not stop a script after its first write.
 --
 -- The token of a claim is the time when its leases end. If a lease has ended or was renewed, the next lease of the task
 -- ends later. So a worker that has lost its lease does not have the token of the next lease.
@@ -14,8 +14,8 @@
 
 local at = now()
 
--- Returns the µs until the next task is due or the next lease ends: 0 if a task is due or a lease has ended, max_time if
--- there is neither a task nor a lease.
+-- Returns the µs until the next task is due or the next lease ends: 0 if a task is due or a lease has ended, max_time
+-- if there is neither a task nor a lease.
 local function next_wait()
     local soonest = max_time
     for _, key in ipairs({ KEYS[1], KEYS[2] }) do

@@ -1,4 +1,4 @@
--- Counts tasks by state, and those in the due set by due time, in ranges of one width.
+-- Counts the tasks by state, and the tasks in the due set by their due times, in ranges of one width.
 --
 -- KEYS    1 due, 2 leased, 3 dead
 -- ARGV    1 µs from now to the start of the first range, 2 width of a range in µs, 3 number of ranges

@@ -29,10 +29,9 @@ local function lowest_score(key)
     return redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
 end
 
--- Publishes a wake-up if the earliest due time has become earlier, or if the earliest task has been overdue for more than a
--- second. Then workers are busy, or they sleep too long, because they lost a wake-up or because Redis's clock jumped ahead.
--- The argument before is the lowest score of the due set that the script read before its first write
--- to this set.
+-- Publishes a wake-up if the earliest due time has become earlier, or if the earliest task has been overdue for more
+-- than a second. Then workers are busy, or they sleep too long, because they lost a wake-up or because Redis's clock
+-- jumped ahead. before is the lowest score of the due set, read before the script's first write to this set.
 local function wake(due, before, at, channel, shard)
     local after = lowest_score(due)
     if after and (not before or time_left(after, 0) < time_left(before, 0) or time_left(before, at) < -1e6) then

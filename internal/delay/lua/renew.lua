@@ -1,5 +1,5 @@
--- Renews leases: they end later. The token of a lease is the time when it ends, so they also have a new token. A task whose
--- lease does not have the old token is not changed. ZREM comes before ZADD for the same reason as in claim.lua.
+-- Renews leases, so that they end later and have a new token: the token of a lease is the time when it ends. A task
+-- whose lease does not have the old token is not changed. ZREM comes before ZADD for the same reason as in claim.lua.
 --
 -- KEYS    1 leased
 -- ARGV    1 old token, 2 time of the lease in µs, then ids
