@@ -18,7 +18,6 @@ func BacklogOf(table, due string) string {
 	return fillIn(backlogSQL, table, due)
 }
 
-// fillIn puts the names of a table and of its column of due times into a statement.
 func fillIn(statement, table, due string) string {
 	return strings.NewReplacer("{table}", table, "{due}", due).Replace(statement)
 }

@@ -156,7 +156,6 @@ func (e *Error) problem(path, requestID string) Problem {
 	}
 }
 
-// noPage is what a person sees who has mistyped an address.
 const noPage = `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">
 <meta name="viewport" content="width=device-width"><title>Not found</title><p>There is nothing at this address. <a href="/">Go to the start</a>.</p></html>
 `
@@ -164,8 +163,7 @@ const noPage = `<!doctype html><html lang="en"><meta charset="utf-8"><meta name=
 // NoRoute answers requests for paths that do not exist. A browser that asks for a page outside of the APIs gets a page,
 // not a problem.
 func NoRoute(c *gin.Context) {
-	isAPI := strings.Contains(c.Request.URL.Path, "/api/")
-	if !isAPI && c.NegotiateFormat(gin.MIMEJSON, gin.MIMEHTML) == gin.MIMEHTML {
+	if !strings.Contains(c.Request.URL.Path, "/api/") && c.NegotiateFormat(gin.MIMEJSON, gin.MIMEHTML) == gin.MIMEHTML {
 		c.Data(http.StatusNotFound, "text/html; charset=utf-8", []byte(noPage))
 		return
 	}
