@@ -13,12 +13,11 @@ import (
 var scheduleSQL string
 
 const (
-	scheduleBuckets = 60
-	scheduleBegun   = 20  // buckets that have begun; the other 40 are a look-ahead
-	scheduleRows    = 300 // rows of a bucket that are counted
-	// All buckets with more rows share this number, so that an answer takes milliseconds however many rows are pending.
-	scheduleMoreRows = 20_000
-	scheduleFactor   = 20 // an estimate is at most this many times the number of counted rows
+	scheduleBuckets  = 60
+	scheduleBegun    = 20     // buckets that have begun; the other 40 are a look-ahead
+	scheduleRows     = 300    // rows of a bucket that are counted
+	scheduleMoreRows = 20_000 // rows of all fuller buckets together, so that an answer takes milliseconds
+	scheduleFactor   = 20     // an estimate is at most this many times the number of counted rows
 )
 
 // Schedule has the numbers of the pending rows of a kind, and of the tasks in Redis that time them out, by due time in
