@@ -27,9 +27,9 @@ func (q *Queue) Depth(ctx context.Context) (Depth, error) {
 // maxSpread is the largest number of shards that Spread asks: counting 60 ranges takes a shard some 30 µs.
 const maxSpread = 16
 
-// Spread counts the tasks that no worker has claimed by their due times: those that are due before the first of n
-// ranges, those in each range, and those that are due later. from is the time from now to the start of the first range, and may be negative. If
-// the queue has more than 16 shards, the numbers are estimates, from 16 of them.
+// Spread counts by due time the tasks that no worker has claimed: how many are due before the first of n ranges, in each
+// range, and later. from is the time from now to the start of the first range, and may be negative. If the queue has
+// more than 16 shards, the numbers are estimates, from 16 of them.
 func (q *Queue) Spread(
 	ctx context.Context, from, width time.Duration, n int,
 ) (before int64, ranges []int64, later int64, estimated bool, err error) {

@@ -1,7 +1,7 @@
 -- Returns the ids of up to 500 booked orders that ended long ago, which the remover locks. An id begins with the time
--- of its order, so the primary key finds old orders. An order is placed before it ends, so its id is below an id of the
--- latest end that counts, plus an hour for the clocks of the processes that make ids. A clock that is further ahead
--- delays the removal.
+-- at which the order was placed, so the primary key finds old orders: an order that ended before a time was placed
+-- before that time, too. The statement adds an hour, because the clock of the process that made the id may be ahead. A
+-- clock that is further ahead delays the removal.
 --
 -- $1 id of the last order of the batch before, the nil UUID for the first batch · $2 µs for which ended orders are kept
 SELECT id FROM orders
