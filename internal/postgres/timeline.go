@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// timeline refuses old primaries. Each promotion begins a timeline with a larger number, so a primary is old if its
-// number is smaller than one that this process has seen. A server with another system identifier is of another cluster.
+// timeline refuses old primaries. Each promotion begins a timeline, and numbers it higher than all before. So a primary
+// with a lower number than this process has seen is old. A server with another system identifier is of another cluster.
 //
 // This is no fence: the sessions with an old primary go on, and a process that has not seen the new one accepts it.
 type timeline struct {
