@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
 )
 
@@ -27,24 +28,17 @@ type Schedule struct {
 	At    time.Time `json:"at"`             // by the database's clock
 	From  float64   `json:"from_seconds"`   // from At to the start of the first bucket
 	Width float64   `json:"bucket_seconds"` // of each bucket
-	Rows  Spread    `json:"rows"`
-	Tasks *Spread   `json:"tasks"` // that no worker has claimed; nil: there is no Redis, or it does not answer
-}
-
-// Spread is a number of rows or tasks by due time. Before and Later count at most 300 rows, and all tasks.
-type Spread struct {
-	Before    int64   `json:"before"`    // due before the first bucket
-	Counts    []int64 `json:"counts"`    // of each bucket
-	Later     int64   `json:"later"`     // due after the last bucket
-	Estimated bool    `json:"estimated"` // some of the counts are estimates
+	// Rows counts at most 300 rows before the first bucket, and at most 300 after the last.
+	Rows  delay.Spread  `json:"rows"`
+	Tasks *delay.Spread `json:"tasks"` // that no worker has claimed; nil: there is no Redis, or it does not answer
 }
 
 // Schedule reads the schedule of the kind. It waits for Redis for at most the time limit.
 func (k *Kind) Schedule(ctx context.Context, limit time.Duration) (*Schedule, error) {
 	width := k.Reconciler.Lookahead() / (scheduleBuckets - scheduleBegun)
 	s, full, err := k.countRows(ctx, width, scheduleRows)
-	if more := scheduleMoreRows / max(full, 1); err == nil && full > 0 && more > 2*scheduleRows {
-		s, _, err = k.countRows(ctx, width, more)
+	if full > 0 && scheduleMoreRows/full > 2*scheduleRows {
+		s, _, err = k.countRows(ctx, width, scheduleMoreRows/full)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the schedule of %s: %w", k.Name, err)
@@ -56,9 +50,9 @@ func (k *Kind) Schedule(ctx context.Context, limit time.Duration) (*Schedule, er
 	defer cancel()
 	// The few milliseconds since the database read its clock are left out: tasks may seem to be due so much earlier.
 	from := time.Duration(s.From * float64(time.Second))
-	before, counts, later, estimated, err := k.Queue.Spread(limited, from, width, scheduleBuckets)
+	tasks, err := k.Queue.Spread(limited, from, width, scheduleBuckets)
 	if err == nil { // otherwise Redis does not answer, which the caller sees
-		s.Tasks = &Spread{before, counts, later, estimated}
+		s.Tasks = &tasks
 	}
 	return s, nil
 }

@@ -44,7 +44,7 @@ func readSchedule(t *testing.T, k *Kind) *Schedule {
 
 // checkSpread compares the numbers of a lane from a time to a later one, both from the present, with those wanted.
 // Nothing may be due before or after.
-func checkSpread(t *testing.T, when string, s *Schedule, lane *Spread, from, to time.Duration, want int64) {
+func checkSpread(t *testing.T, when string, s *Schedule, lane *delay.Spread, from, to time.Duration, want int64) {
 	t.Helper()
 	var within, all int64
 	for i, count := range lane.Counts {

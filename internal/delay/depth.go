@@ -24,24 +24,28 @@ func (q *Queue) Depth(ctx context.Context) (Depth, error) {
 	return Depth{OldestDue: fromMicros(n[0]), Leased: n[1], Dead: n[2], Due: n[3], Scheduled: n[4]}, nil
 }
 
-// maxSpread is the largest number of shards that Spread asks: counting 60 ranges takes a shard some 30 µs.
-const maxSpread = 16
+const maxSpread = 16 // shards that Spread asks: counting 60 ranges takes a shard some 30 µs
 
-// Spread counts by due time the tasks that no worker has claimed: how many are due before the first of n ranges, in each
-// range, and later. from is the time from now to the start of the first range, and may be negative. If the queue has
-// more than 16 shards, the numbers are estimates, from 16 of them.
-func (q *Queue) Spread(
-	ctx context.Context, from, width time.Duration, n int,
-) (before int64, ranges []int64, later int64, estimated bool, err error) {
+// Spread is a number of tasks, or of the rows that they time out, by due time.
+type Spread struct {
+	Before    int64   `json:"before"`    // due before the first range
+	Counts    []int64 `json:"counts"`    // of each range
+	Later     int64   `json:"later"`     // due after the last range
+	Estimated bool    `json:"estimated"` // some of the numbers are estimates
+}
+
+// Spread counts by due time the tasks that no worker has claimed. from is the time from now to the start of the first
+// of n ranges, and may be negative. If the queue has more than 16 shards, the numbers are estimates, from 16 of them.
+func (q *Queue) Spread(ctx context.Context, from, width time.Duration, n int) (Spread, error) {
 	asked := q.shards[:min(len(q.shards), maxSpread)] // a hash chooses the shard of a task, so all shards are alike
 	counts, err := q.count(ctx, asked, from, width, n)
 	if err != nil {
-		return 0, nil, 0, false, err
+		return Spread{}, err
 	}
 	for i := range counts {
 		counts[i] = counts[i] * int64(len(q.shards)) / int64(len(asked))
 	}
-	return counts[3], counts[4 : 4+n], counts[4+n], len(asked) < len(q.shards), nil
+	return Spread{counts[3], counts[4 : 4+n], counts[4+n], len(asked) < len(q.shards)}, nil
 }
 
 var depthScript = load("depth")

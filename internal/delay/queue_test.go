@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -483,10 +484,10 @@ func TestSpread(t *testing.T) {
 		for i, left := range []time.Duration{-2 * far, far / 2, far / 2, 3 * far / 2, 7 * far / 2} {
 			mustSchedule(t, q, In(strconv.Itoa(i), left))
 		}
-		before, ranges, later, estimated, err := q.Spread(t.Context(), -far/4, far, 3)
-		if err != nil || before != 1 || !slices.Equal(ranges, []int64{2, 1, 0}) || later != 1 || estimated {
-			t.Errorf("the tasks are %d before, %v, %d later (estimated: %v), %v; want 1 before, [2 1 0] and 1 later",
-				before, ranges, later, estimated, err)
+		got, err := q.Spread(t.Context(), -far/4, far, 3)
+		want := Spread{Before: 1, Counts: []int64{2, 1, 0}, Later: 1}
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("the tasks are %+v, %v; want %+v", got, err, want)
 		}
 	})
 }

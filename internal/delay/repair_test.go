@@ -55,7 +55,7 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 	"Redrive": func(ctx context.Context, q *Queue) error { _, err := q.Redrive(ctx, "a"); return err },
 	"Locate":  func(ctx context.Context, q *Queue) error { _, err := q.Locate(ctx, []string{"a"}); return err },
 	"Spread": func(ctx context.Context, q *Queue) error {
-		_, _, _, _, err := q.Spread(ctx, -time.Minute, time.Second, 60)
+		_, err := q.Spread(ctx, -time.Minute, time.Second, 60)
 		return err
 	},
 	"Depth":       func(ctx context.Context, q *Queue) error { _, err := q.Depth(ctx); return err },
