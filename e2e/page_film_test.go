@@ -84,7 +84,7 @@ const (
 var (
 	viewBox = regexp.MustCompile(`viewBox="0 0 (\d+) (\d+)"`)
 	shapes  = regexp.MustCompile(`(?s)^<svg[^>]*>(<defs>.*?</defs>)(.*)</svg>$`)
-	leftOut = regexp.MustCompile(`<circle[^>]*></circle>| transform="[^"]*"| xmlns="[^"]*"`)
+	leftOut = regexp.MustCompile(`<circle[^>]*></circle>| xmlns="[^"]*"`)
 	colours = regexp.MustCompile(`(?s):root \{.*?\n\}|@media \(prefers-color-scheme: dark\) \{\n.*?\n\}`)
 	rules   = regexp.MustCompile(`(?m)^\.(?:chart|schedule) ((?:text|\.grid|\.title|\.past|\.now|\.orders|\.tasks|\.missing) \{.*\})$`)
 )

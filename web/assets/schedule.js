@@ -54,20 +54,11 @@ export class Schedule {
   #seen = new Map(); // the missing tasks of the last answer, by bucket
   #cancelled = null; // orders that the last answer counted
   #shown = null; // what is drawn
-  #moving = [];
 
   constructor(container, text) {
     this.#container = container;
     this.#text = text;
     window.addEventListener('resize', () => this.#shown && this.#draw());
-    const drift = () => {
-      if (motion.matches && this.#shown) {
-        const seconds = Math.min(3, (performance.now() - this.#shown.readAt) / 1000);
-        this.#moving.forEach((group) => group.setAttribute('transform', `translate(${(-seconds * this.#shown.scale).toFixed(2)} 0)`));
-      }
-      requestAnimationFrame(drift);
-    };
-    requestAnimationFrame(drift);
   }
 
   // update shows an answer of GET /ops/api/schedule, with the figures of the same time.
@@ -91,8 +82,8 @@ export class Schedule {
     const { drawing, width } = canvas(this.#container, height);
     const window = shown.rows.counts.length * shown.bucket_seconds;
     const now = width / 3;
-    shown.scale = width / window; // px a second
-    const x = (seconds) => now + seconds * shown.scale;
+    const scale = width / window; // px a second
+    const x = (seconds) => now + seconds * scale;
     const top = niceCeiling(Math.max(1, ...shown.rows.counts, ...shown.tasks?.counts ?? []));
     const h = (n) => (n > 0 ? Math.max(3, (barHeight * n) / top) : 0);
 
@@ -104,13 +95,16 @@ export class Schedule {
     }
     drawing.append(clips, svg('rect', { class: 'past', x: 0, y: 0, width: now, height: lanes.tasks }));
 
-    this.#moving = [];
+    // What is drawn drifts for three seconds at most: after that the page has no answer, and does not know.
     const group = (id) => {
       const clipped = svg('g', { 'clip-path': `url(#schedule-${id})` });
       const moving = svg('g', { class: 'moving' });
       clipped.append(moving);
       drawing.append(clipped);
-      this.#moving.push(moving);
+      if (motion.matches) {
+        const end = { transform: `translateX(${-3 * scale}px)` };
+        moving.animate([{ transform: 'none' }, end], { duration: 3000, fill: 'forwards' }).currentTime = performance.now() - shown.readAt;
+      }
       return moving;
     };
     const [past, future] = [group('past'), group('future')];
@@ -121,7 +115,7 @@ export class Schedule {
       }
       const rect = () => svg('rect', {
         class: kind, x: (x(shown.from_seconds + i * shown.bucket_seconds) + 0.5).toFixed(1), y: (base - h(n)).toFixed(1),
-        width: Math.max(1, shown.bucket_seconds * shown.scale - 1).toFixed(1), height: h(n).toFixed(1),
+        width: Math.max(1, shown.bucket_seconds * scale - 1).toFixed(1), height: h(n).toFixed(1),
       });
       if (i >= shown.begun - 1) {
         future.append(rect());
