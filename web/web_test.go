@@ -218,6 +218,7 @@ func TestMistypedAddresses(t *testing.T) {
 		{"/ops/", "text/html,*/*;q=0.8", http.StatusPermanentRedirect, "Location", "/ops"},
 		{"/opps", "text/html,*/*;q=0.8", http.StatusNotFound, "Content-Type", "text/html; charset=utf-8"},
 		{"/opps", "*/*", http.StatusNotFound, "Content-Type", "application/problem+json"},
+		{"/api/opps", "text/html,*/*;q=0.8", http.StatusNotFound, "Content-Type", "application/problem+json"},
 		{"/opps", "", http.StatusNotFound, "Content-Type", "application/problem+json"},
 	} {
 		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, test.path, http.NoBody)
