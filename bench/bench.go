@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,71 +15,118 @@ import (
 	"example.com/shop/bench/contender/ours"
 )
 
-// bench is the part of a run that takes place on one set of servers.
+// part is a part of a run: workloads that take place on the same servers.
+type part struct {
+	name  string
+	run   func(b *bench, ctx context.Context) error
+	lanes func(sizes) int // the number of contenders that run at the same time, each lane with servers of its own
+	runs  func(sizes) int // how often each contender takes its turn
+}
+
+var parts = []part{
+	{"faults", (*bench).runFaults, func(s sizes) int { return s.FaultLanes }, func(s sizes) int { return s.FaultRuns }},
+	{"pressure", (*bench).runPressure, func(s sizes) int { return s.Lanes }, func(sizes) int { return 1 }},
+	{"growth", (*bench).runGrowth, func(s sizes) int { return s.Lanes }, func(s sizes) int { return len(s.Pending) }},
+	{"speed", (*bench).runSpeed, func(s sizes) int { return s.Lanes }, func(s sizes) int { return s.Rounds }},
+}
+
+// steps returns the number of steps whose progress the part shows.
+func (p part) steps(r *report) int { return p.runs(r.sizes) * len(r.contenders) }
+
+func partNames(parts []part) string {
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// findParts returns the parts with the names, in the order of a run.
+func findParts(names string) (found []part, err error) {
+	switch names {
+	case "all":
+		return parts, nil
+	case "none":
+		return nil, nil
+	}
+	wanted := strings.Split(names, ",")
+	for _, name := range wanted {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
+			return nil, fmt.Errorf("there is no part %q; they are: %s; or all, or none", name, partNames(parts))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return !slices.Contains(wanted, p.name) }), nil
+}
+
+// bench is a part of a run on one set of servers.
 type bench struct {
 	*servers
 	options
 	contenders []contender.Info
 	results    *results
 	progress   *progress
-	first      bool // whether this part measures the limits
+	first      bool                   // whether this lane measures the limits
+	setup      string                 // see [setup]
+	ahead      func() (string, error) // builds the program whose clock is ahead, and returns its path
 }
 
-// runOnServers starts the servers, runs all workloads, and stops the servers. The first part describes the servers in
-// the report.
-func (b *bench) runOnServers(ctx context.Context, r *report) (err error) {
+// runOnServers starts the servers, runs a part, and stops the servers.
+func (b *bench) runOnServers(ctx context.Context, part part) (err error) {
 	if b.servers, err = startServers(ctx, b.given, b.contenders); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.stop()) }()
-	if b.first {
-		if r.setup, err = b.describe(ctx); err != nil {
-			return err
-		}
-	}
-	return b.run(ctx, func() error {
-		if r.Lanes > 1 {
-			return nil // the other lanes are not as far
-		}
-		return r.write(io.Discard)
-	})
-}
-
-// run runs the workload growth, and then the others in rounds. The contenders take turns, because the speed of a machine
-// changes from one minute to the next. Each round has an order of its own, so that a contender does not always follow the
-// same contender. It calls save after each round, so that an interrupted run has a report.
-func (b *bench) run(ctx context.Context, save func() error) error {
-	if err := b.grow(ctx, save); err != nil {
+	lines, err := b.describe(ctx)
+	if err != nil {
 		return err
 	}
-	for round := range b.Rounds {
-		if b.first {
-			if err := b.limits(ctx); err != nil {
-				return fmt.Errorf("the limits: %w", err)
-			}
-		}
-		for _, i := range rand.Perm(len(b.contenders)) {
-			info := b.contenders[i]
-			step := b.progress.step(fmt.Sprintf("round %d of %d: %s", round+1, b.Rounds, info.Name))
-			if err := b.round(ctx, info, round == 0, step); err != nil {
-				return err
-			}
-		}
-		if b.first {
-			b.results.endRound()
-		}
-		if err := save(); err != nil {
+	if b.setup, err = b.results.describe(lines); err != nil {
+		return err
+	}
+	return part.run(b, ctx)
+}
+
+// inTurns calls f for each contender, in an order that depends on the seed and on the run. So the contenders take
+// turns, because the speed of a machine changes from one minute to the next, and none always follows the same other
+// one.
+func (b *bench) inTurns(run int, f func(info contender.Info) error) error {
+	order := rand.New(rand.NewPCG(b.seed, uint64(run)))
+	for _, i := range order.Perm(len(b.contenders)) {
+		if err := f(b.contenders[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// workload is one of the workloads of a round.
+// cell returns the cell of a workload that begins now.
+func (b *bench) cell(workload, name string, run int) cell {
+	return cell{Workload: workload, Contender: name, Run: run, Seed: b.seed, Setup: b.setup, At: time.Now().UTC()}
+}
+
+// measure runs a workload of a contender, and stores its cell. If the workload fails, the report says so, and the run
+// goes on: the error is that of ctx or of the file of the results.
+func (b *bench) measure(ctx context.Context, t *trial, workload string, run int, show step, f func() error) error {
+	if b.results.has(workload, t.info.Name, run) {
+		return nil
+	}
+	show(workload)
+	t.cell = b.cell(workload, t.info.Name, run)
+	err := f()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		show(err.Error())
+		t.cell.Failed, t.cell.Values = err.Error(), nil
+	}
+	return b.results.add(t.cell)
+}
+
+// workload is one of the workloads of the part speed.
 type workload struct {
 	name  string
 	run   func(t *trial, ctx context.Context) error
-	once  bool // in the first round only
 	long  bool // with -quick, only ours runs it
 	fresh bool // starts with a new process and an empty store
 }
@@ -88,36 +136,55 @@ var workloads = []workload{
 	{name: steady, run: (*trial).runSteady, long: true},
 	{name: mixed, run: (*trial).runMixed, long: true},
 	{name: contender.Reschedule, run: (*trial).runReschedule},
-	{name: crash, run: (*trial).runCrash, once: true, long: true, fresh: true},
-	{name: contender.StoreLost, run: (*trial).runLost, once: true, long: true, fresh: true},
 	{name: place, run: (*trial).runPlace, fresh: true}, // leaves orders that are pending for an hour
 }
 
-// round runs the workloads of a round for one contender. If a workload fails, the report says so, and the round goes on
-// with the next one.
-func (b *bench) round(ctx context.Context, info contender.Info, first bool, show step) error {
-	t := &trial{servers: b.servers, sizes: b.sizes, info: info, results: b.results, first: first}
+// runSpeed runs the workloads in rounds.
+func (b *bench) runSpeed(ctx context.Context) error {
+	for round := 1; round <= b.Rounds; round++ {
+		if b.first && !b.results.has(burst, oneStatement, round) {
+			if err := b.limits(ctx, round); err != nil {
+				return fmt.Errorf("the limits: %w", err)
+			}
+		}
+		err := b.inTurns(round, func(info contender.Info) error {
+			show := b.progress.step(fmt.Sprintf("round %d of %d: %s", round, b.Rounds, info.Name))
+			return b.round(ctx, info, round, show)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round runs the workloads of a round for one contender.
+func (b *bench) round(ctx context.Context, info contender.Info, round int, show step) error {
+	t := b.trial(info)
+	t.first = round == 1
 	defer t.end()
 	for _, w := range workloads {
 		if reason := b.whyNot(info, w); reason != "" {
 			b.results.noteMissing(info.Name, w.name, reason)
 			continue
 		}
-		if !first && (w.once || info.Period > 0) {
+		if round > 1 && info.Period > 0 {
 			continue
 		}
-		show(w.name)
 		if w.fresh {
 			t.end()
 		}
-		if err := t.do(ctx, func() error { return w.run(t, ctx) }); ctx.Err() != nil {
-			return ctx.Err()
-		} else if err != nil {
-			show(err.Error())
-			b.results.noteMissing(info.Name, w.name, "failed: "+err.Error())
+		run := func() error { return t.do(ctx, func() error { return w.run(t, ctx) }) }
+		if err := b.measure(ctx, t, w.name, round, show, run); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// trial returns the trial of a contender.
+func (b *bench) trial(info contender.Info) *trial {
+	return &trial{servers: b.servers, sizes: b.sizes, info: info, results: b.results}
 }
 
 // whyNot returns why a contender does not run a workload, or "".
@@ -137,17 +204,11 @@ func (b *bench) whyNot(info contender.Info, w workload) string {
 	return ""
 }
 
-// do runs a workload. It starts the contender first, unless the process of the previous workload is still running. After
-// an error, or if orders are left, it ends the process.
+// do runs a workload. It starts the contender first, unless the process of the previous workload is still running.
+// After an error, or if orders are left, it ends the process.
 func (t *trial) do(ctx context.Context, workload func() error) (err error) {
 	if t.w == nil {
-		if err := t.empty(ctx); err != nil {
-			return err
-		}
-		if err := t.clean(ctx, t.info); err != nil {
-			return err
-		}
-		if t.w, err = t.start(ctx, t.info); err != nil {
+		if err := t.begin(ctx); err != nil {
 			return err
 		}
 	}
@@ -160,22 +221,45 @@ func (t *trial) do(ctx context.Context, workload func() error) (err error) {
 	return err
 }
 
-// end kills the process of the contender.
+// begin removes all orders, and starts the contender with an empty store.
+func (t *trial) begin(ctx context.Context) (err error) {
+	if err := t.empty(ctx); err != nil {
+		return err
+	}
+	if err := t.clean(ctx, t.info); err != nil {
+		return err
+	}
+	t.w, err = t.start(ctx, t.info, instance{})
+	return err
+}
+
+// end kills the processes of the contender.
 func (t *trial) end() {
 	if t.w != nil {
 		_ = t.w.kill() // it may have ended already
 		t.w, t.backlog = nil, false
 	}
+	for _, w := range t.others {
+		_ = w.kill()
+	}
+	t.others, t.poisoned = nil, nil
 }
 
-// grow runs the workload growth. The table has the same pending orders for all contenders, which take turns to be the
-// first.
-func (b *bench) grow(ctx context.Context, save func() error) error {
+// runGrowth runs the workload growth. The table has the same pending orders for all contenders, which take turns to be
+// the first.
+func (b *bench) runGrowth(ctx context.Context) error {
 	if err := b.empty(ctx); err != nil {
 		return err
 	}
 	var pending []scheduled
 	for i, n := range b.Pending {
+		size := i + 1 // the number of the run
+		left := slices.DeleteFunc(slices.Clone(b.contenders), func(info contender.Info) bool {
+			return b.results.has(growth, info.Name, size)
+		})
+		if len(left) == 0 {
+			continue
+		}
 		more, err := b.place(ctx, slices.Repeat([]time.Time{time.Now().Add(2 * time.Hour)}, n-len(pending)))
 		if err != nil {
 			return err
@@ -184,48 +268,39 @@ func (b *bench) grow(ctx context.Context, save func() error) error {
 		if err := b.vacuum(ctx); err != nil {
 			return err
 		}
-		most := i == len(b.Pending)-1
-		if b.first {
-			if err := b.limitOfSchedule(ctx, pending, most); err != nil {
+		most := size == len(b.Pending)
+		if b.first && !b.results.has(growth, bareZADD, size) {
+			if err := b.limitOfSchedule(ctx, pending, size, most); err != nil {
 				return err
 			}
 		}
-		for j := range b.contenders {
-			info := b.contenders[(i+j)%len(b.contenders)]
+		for j := range left {
+			info := left[(i+j)%len(left)]
 			step := b.progress.step(fmt.Sprintf("%s pending: %s", short(n), info.Name))
-			if err := b.growWith(ctx, info, pending, most, step); err != nil {
+			if err := b.growWith(ctx, info, pending, size, most, step); err != nil {
 				return err
 			}
-		}
-		if err := save(); err != nil {
-			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) growWith(ctx context.Context, info contender.Info, pending []scheduled, most bool, show step) error {
+func (b *bench) growWith(
+	ctx context.Context, info contender.Info, pending []scheduled, size int, most bool, show step,
+) error {
 	if reason := b.whyNot(info, workload{name: growth}); reason != "" {
 		for _, workload := range []string{growth, idle, contender.Memory} {
 			b.results.noteMissing(info.Name, workload, reason)
 		}
 		return nil
 	}
-	show(growth)
-	t := &trial{servers: b.servers, sizes: b.sizes, info: info, results: b.results}
+	t := b.trial(info)
 	defer t.end()
-	err := t.runGrowth(ctx, pending, most)
-	if ctx.Err() != nil {
-		return ctx.Err()
+	err := b.measure(ctx, t, growth, size, show, func() error { return t.runGrowth(ctx, pending, most) })
+	if err == nil && (t.backlog || t.cell.Failed != "") {
+		err = b.postpone(ctx)
 	}
-	if err != nil {
-		show(err.Error())
-		b.results.noteMissing(info.Name, growth, "failed: "+err.Error())
-	}
-	if err != nil || t.backlog {
-		return b.postpone(ctx)
-	}
-	return nil
+	return err
 }
 
 // progress shows how far a run is.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"example.com/shop/bench/contender"
 	"example.com/shop/bench/contender/ours"
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestQuick runs `bench -quick`. Each contender must cancel all orders of each workload that it can do, except those
-// that may be lost in a fault, and the shop's own way must lose none.
+// that may be lost in a fault, and the shop's own way must keep its promise in each fault.
 func TestQuick(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short skips the run of all contenders, which takes some minutes")
@@ -41,25 +41,26 @@ func TestQuick(t *testing.T) {
 			{burst, "pending"}, {steady, "100/pending"}, {mixed, "pending"}, {contender.Reschedule, "pending"},
 		} {
 			values := r.results.of(c.Name, m)
-			if reason := r.results.cannot[c.Name][m.workload]; reason == "" && !slices.Equal(values, []float64{0}) {
+			if reason := r.results.whyMissing(c.Name, m.workload); reason == "" && !slices.Equal(values, []float64{0}) {
 				t.Errorf("%s, %s: %v orders were not cancelled, want 0", c.Name, m.workload, values)
 			}
 		}
-		for workload, reason := range r.results.cannot[c.Name] {
-			if strings.HasPrefix(reason, "failed") {
-				t.Errorf("%s, %s: %s", c.Name, workload, reason)
+		for _, cell := range r.results.cells(c.Name) {
+			if cell.Failed != "" {
+				t.Errorf("%s, %s failed: %s", c.Name, cell.Workload, cell.Failed)
 			}
 		}
 	}
-	for _, workload := range []string{crash, contender.StoreLost} {
-		if lost := r.results.of(ours.Name, metric{workload, "pending"}); !slices.Equal(lost, []float64{0}) {
-			t.Errorf("%s: the shop's own way lost %v orders, want 0", workload, lost)
+	for _, f := range faultCases {
+		all := r.outcomes(ours.Name, f)
+		if len(all) != 1 || !all[0].kept() {
+			t.Errorf("%s: the outcomes of the shop's own way are %+v, want one in which the promise is kept", f.name, all)
 		}
 	}
 	checkReport(t, r)
 	t.Run("RabbitMQ", func(t *testing.T) {
 		for _, c := range r.contenders {
-			if r.results.cannot[c.Name][burst] == rabbit.ErrMissing.Error() {
+			if r.results.whyMissing(c.Name, burst) == rabbit.ErrMissing.Error() {
 				testenv.Skip(t, "rabbitmq", rabbit.ErrMissing.Error())
 			}
 		}
@@ -73,7 +74,7 @@ func measureQuick(t *testing.T) *report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newReport(o, all())
+	r := &report{options: o, contenders: all(), results: newTestResults(t, "")}
 	err = measure(t.Context(), r, newProgress(os.Stderr))
 	switch {
 	case errors.Is(err, devstack.ErrNoPostgres):
@@ -86,19 +87,20 @@ func measureQuick(t *testing.T) *report {
 	return r
 }
 
-// checkReport checks that the report has a row for each contender in each table, and that its plots are XML.
+// checkReport checks that the report has a row for each contender in the tables that must have one, and that its plots
+// are XML.
 func checkReport(t *testing.T, r *report) {
 	t.Helper()
 	text := written(t, r)
-	_, tables, _ := strings.Cut(text, "\n## ")
-	for section := range strings.SplitSeq(tables, "\n## ") {
-		title, rows, _ := strings.Cut(section, "\n")
-		if strings.HasPrefix(title, "Where others") {
-			continue // a list of some contenders
+	sections := strings.Split(text, "\n## ")
+	for _, title := range []string{"", "Faults", "Contenders"} {
+		i := slices.IndexFunc(sections, func(s string) bool { return strings.HasPrefix(s, title) })
+		if i < 0 {
+			t.Fatalf("the report has no section %q", title)
 		}
 		for _, c := range r.contenders {
-			if !strings.Contains(rows, "\n| "+c.Name+" |") {
-				t.Errorf("the table %s has no row %s", title, c.Name)
+			if !strings.Contains(sections[i], "\n| "+c.Name+" |") && !strings.Contains(sections[i], "\n| ["+c.Name+"](") {
+				t.Errorf("the table of the section %q has no row %s", title, c.Name)
 			}
 		}
 	}
@@ -120,7 +122,8 @@ func checkReport(t *testing.T, r *report) {
 	}
 }
 
-// TestNamesAreUnique checks that each contender has a name of its own and is described.
+// TestNamesAreUnique checks that each contender has a name of its own and is described, and that each name in another
+// list is that of a contender.
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range all() {
@@ -130,6 +133,14 @@ func TestNamesAreUnique(t *testing.T) {
 		seen[c.Name] = true
 		if c.Way == "" || c.Source == "" || c.Settings == "" || c.New == nil {
 			t.Errorf("%s: Way, Source, Settings or New is missing", c.Name)
+		}
+		if picks[c.Name] == "" {
+			t.Errorf("%s: the table at the beginning of the report does not say when to pick it", c.Name)
+		}
+	}
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(picks)), pressed) {
+		if !seen[name] {
+			t.Errorf("picks or pressed has %q, which is no contender", name)
 		}
 	}
 }
@@ -146,6 +157,7 @@ func TestCommandLine(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"-rounds=-1", "want at least 0"},
 		{"-only=[", "-only"},
+		{"-parts=speed,luck", `there is no part "luck"; they are: faults, pressure, growth, speed`},
 		{"fast", `unexpected argument "fast"`},
 		{"-fast", "not defined: -fast"},
 	} {
@@ -181,35 +193,51 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestCell checks how a cell shows no value, one value, several values, NaN and a ratio.
+// TestCell checks how a cell shows no value, one value, several values, NaN, and a value that is better than ours.
 func TestCell(t *testing.T) {
-	r := newReport(options{}, nil)
+	r := newTestReport(t, ours.Name, "a", "b", "NaN", "none")
 	m := metric{burst, "rate"}
-	for _, v := range []float64{100, 300, 200} {
-		r.results.add("a", m, v)
+	for name, values := range map[string][]float64{
+		ours.Name: {100}, "a": {100, 300, 200}, "b": {50}, "NaN": {math.NaN()}, oneStatement: {500},
+	} {
+		addValues(t, r, name, m, values...)
 	}
-	r.results.add("b", m, 50)
-	r.results.add("b", m, math.NaN())
-	r.results.add("NaN", m, math.NaN())
 	for _, c := range []struct {
 		row    string
 		column column
 		want   string
 	}{
-		{"a", column{metric: m, format: "%.0f"}, "200 (100–300)"},
-		{"b", column{metric: m, format: "%.0f"}, "50"},
-		{"b", column{metric: m, format: "%.1f", scale: 0.1}, "5.0"},
-		{"b", column{metric: m, format: "%.2f", ratio: "a"}, "0.25"},
-		{"b", column{metric: m, format: "%.2f", ratio: "none"}, "–"},
-		{"none", column{metric: m, format: "%.0f"}, "–"},
-		{"NaN", column{metric: m, format: "%.0f"}, "–"},
-		{"NaN", column{metric: m, format: "%.2f", ratio: "a"}, "–"},
-		{"b", column{metric: m, format: "%.2f", ratio: "NaN"}, "–"},
+		{"a", column{metric: m, format: "%.0f"}, "200"},
+		{"a", column{metric: m, format: "%.0f", better: higher}, "**200**"},
+		{"a", column{metric: m, format: "%.0f", better: lower}, "200"},
+		{"b", column{metric: m, format: "%.1f", scale: 0.1, better: lower}, "**5.0**"},
+		{ours.Name, column{metric: m, format: "%.0f", better: higher}, "100"},
+		{oneStatement, column{metric: m, format: "%.0f", better: higher}, "500"},
+		{"none", column{metric: m, format: "%.0f", better: lower}, "–"},
+		{"NaN", column{metric: m, format: "%.0f", better: lower}, "–"},
 	} {
 		if got := r.cell(c.row, c.column); got != c.want {
 			t.Errorf("cell %s: got %q, want %q", c.row, got, c.want)
 		}
 	}
+}
+
+// addValues adds a cell with values of a metric.
+func addValues(t *testing.T, r *report, name string, m metric, values ...float64) {
+	t.Helper()
+	c := cell{Workload: m.workload, Contender: name, Run: len(r.results.cells(name)) + 1}
+	for _, v := range values {
+		c.report(m.workload, map[string]float64{m.name: v})
+	}
+	testenv.Must(t, r.results.add(c))
+}
+
+// newTestResults opens the file of results at a path, or results without a file.
+func newTestResults(t *testing.T, path string) *results {
+	t.Helper()
+	r, err := openResults(path)
+	testenv.Must(t, err)
+	return r
 }
 
 // newTestReport returns a report of contenders with these names. It has the sizes of a full run.
@@ -218,7 +246,10 @@ func newTestReport(t *testing.T, names ...string) *report {
 	for _, name := range names {
 		contenders = append(contenders, contender.Info{Name: name})
 	}
-	return newReport(options{sizes: full, file: filepath.Join(t.TempDir(), "report.md")}, contenders)
+	return &report{
+		options:    options{sizes: full, file: filepath.Join(t.TempDir(), "report.md")},
+		contenders: contenders, results: newTestResults(t, ""),
+	}
 }
 
 // written returns the text of a report.
@@ -231,94 +262,112 @@ func written(t *testing.T, r *report) string {
 	return out.String()
 }
 
-// TestBetterThanOurs checks the list of the contenders that are better than ours by at least 5 %.
-func TestBetterThanOurs(t *testing.T) {
+// TestBetter checks which values are better than ours by at least 5 %.
+func TestBetter(t *testing.T) {
+	nan := math.NaN()
 	for _, c := range []struct {
-		name   string
-		better better
-		values map[string]float64
-		want   []string
+		better      better
+		value, ours float64
+		want        bool
 	}{
-		{"higher is better", higher, map[string]float64{"a": 0, "b": 104, "c": 200, "d": 106, ours.Name: 100}, []string{"c 200", "d 106"}},
-		{"lower is better", lower, map[string]float64{"a": 0, "b": 96, "c": 200, "d": 94, ours.Name: 100}, []string{"a 0", "d 94"}},
-		{"ours is 0, and higher is better", higher, map[string]float64{"a": 0, "b": 1, ours.Name: 0}, []string{"b 1"}},
-		{"ours is 0, and lower is better", lower, map[string]float64{"a": 0, "b": 1, ours.Name: 0}, nil},
-		{"ours is below 0", lower, map[string]float64{"a": -1, "b": -2, ours.Name: -1}, []string{"b -2"}},
-		{"ours has no value, and higher is better", higher, map[string]float64{"a": 0, "b": 1}, nil},
-		{"ours has no value, and lower is better", lower, map[string]float64{"a": 0, "b": 1}, nil},
-		{"others have no value", higher, map[string]float64{ours.Name: 1}, nil},
-		{"neither is better", 0, map[string]float64{"a": 0, "b": 2, ours.Name: 1}, nil},
+		{higher, 106, 100, true}, {higher, 104, 100, false}, {higher, 94, 100, false}, {higher, 1, 0, true},
+		{lower, 94, 100, true}, {lower, 96, 100, false}, {lower, 106, 100, false}, {lower, 1, 0, false}, {lower, 0, 1, true},
+		{higher, nan, 1, false}, {higher, 1, nan, false}, {lower, 1, nan, false}, {0, 2, 1, false},
 	} {
-		r := newTestReport(t, "a", "b", "c", "d", ours.Name)
-		m := metric{burst, "rate"}
-		for name, value := range c.values {
-			r.results.add(name, m, value)
-		}
-		if got := r.betterThanOurs(column{metric: m, format: "%.0f", better: c.better}); !slices.Equal(got, c.want) {
-			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		if got := (column{better: c.better}).isBetter(c.value, c.ours); got != c.want {
+			t.Errorf("better %d, %v beside our %v: got %v, want %v", c.better, c.value, c.ours, got, c.want)
 		}
 	}
 }
 
-// TestBetterIsComplete checks that each column has a better direction, except ratios and the lag.
-func TestBetterIsComplete(t *testing.T) {
-	for _, table := range newTestReport(t).tables() {
-		for _, c := range table.columns {
-			if compared, want := c.better != 0, c.ratio == "" && !strings.HasSuffix(c.title, ": lag"); compared != want {
-				t.Errorf("%s, %s: compared with ours: %v, want %v", table.title, c.title, compared, want)
-			}
+// TestFaultCell checks how the report shows the outcomes of a fault in two runs.
+func TestFaultCell(t *testing.T) {
+	inStore := faultCases[slices.IndexFunc(faultCases, func(f faultCase) bool { return f.inStore })]
+	for _, c := range []struct {
+		fault    faultCase
+		servers  []contender.Server
+		outcomes []outcome
+		want     string
+	}{
+		{faultCases[0], nil, []outcome{{latest: 1.25}, {latest: 0.5}}, "1.2"},
+		{faultCases[0], nil, []outcome{{lost: 3, latest: 1}, {lost: 5}}, "**3–5 lost**"},
+		{faultCases[0], nil, []outcome{{latest: 1}, {lost: 5, early: 1}}, "**0–5 lost, 0–1 early**"},
+		{faultCases[0], nil, []outcome{{wrong: 2}, {wrong: 2}}, "**2 wrong**"},
+		{faultCases[0], nil, nil, "–"},
+		{inStore, nil, nil, "n/a"},
+		{inStore, []contender.Server{contender.Redis}, nil, "–"},
+	} {
+		r := newTestReport(t, "a")
+		if got := r.faultCell(contender.Info{Name: "a", Servers: c.servers}, c.fault, c.outcomes); got != c.want {
+			t.Errorf("%s, %+v: got %q, want %q", c.fault.name, c.outcomes, got, c.want)
 		}
 	}
 }
 
-// TestBetterThanOursAfterFault checks that the lateness after a fault is compared only if all orders were cancelled.
-func TestBetterThanOursAfterFault(t *testing.T) {
-	r := newTestReport(t, ours.Name, "complete", "incomplete")
-	for name, latest := range map[string]float64{ours.Name: 10, "complete": 2, "incomplete": 1} {
-		r.results.add(name, metric{crash, "max"}, latest)
-	}
-	r.results.add("complete", metric{crash, "pending"}, 0)
-	r.results.add("incomplete", metric{crash, "pending"}, 500)
-	const want = "- Crash, latest, s, ours 10.00: complete 2.00\n"
-	if text := written(t, r); !strings.Contains(text, want) {
-		t.Errorf("the report has no line %q:\n%s", want, text)
-	}
+// addOutcome adds the cell of a fault.
+func addOutcome(t *testing.T, r *report, name string, f faultCase, o outcome) {
+	t.Helper()
+	c := cell{Workload: f.name, Contender: name, Run: len(r.outcomes(name, f)) + 1}
+	c.report(f.name, map[string]float64{"lost": o.lost, "early": o.early, "wrong": o.wrong, "latest": o.latest})
+	testenv.Must(t, r.results.add(c))
 }
 
-// TestBetterListIsShort checks that a line of the list has at most five names.
-func TestBetterListIsShort(t *testing.T) {
-	r := newTestReport(t, ours.Name, "a", "b", "c", "d", "e", "f", "g")
-	for i, c := range r.contenders {
-		r.results.add(c.Name, metric{burst, "rate"}, float64(10*(i+1)))
+// TestFaultVerdicts checks what the report says on the promise of each contender, and on runs that differ.
+func TestFaultVerdicts(t *testing.T) {
+	r := newTestReport(t, "keeps", "breaks", "wavers")
+	for _, run := range []float64{1, 0} {
+		addOutcome(t, r, "keeps", faultCases[0], outcome{latest: 2 + run})
+		addOutcome(t, r, "breaks", faultCases[1], outcome{lost: 1, latest: 9})
+		addOutcome(t, r, "breaks", faultCases[3], outcome{early: 2})
+		addOutcome(t, r, "wavers", faultCases[2], outcome{lost: run})
 	}
-	const want = "- Burst, orders/s, ours 10: g 80; f 70; e 60; d 50; c 40; and 2 more\n"
-	if text := written(t, r); !strings.Contains(text, want) {
-		t.Errorf("the report has no line %q:\n%s", want, text)
-	}
-}
-
-// TestReportTables checks which tables and rows a report has, and the number of rounds without ours.
-func TestReportTables(t *testing.T) {
-	r := newTestReport(t, "a", "b", "c")
-	for range 3 {
-		r.results.add("a", metric{burst, "rate"}, 100)
-		r.results.endRound()
-	}
-	r.results.noteMissing("a", burst, "failed: once")
-	r.results.noteMissing("b", burst, "failed: each time")
-	r.results.noteMissing("c", crash, "no time")
 	text := written(t, r)
 	for _, want := range []string{
-		"\n- Rounds: 3;", "\n| a | 100 | – |", "\n| b | failed: each time |", "\n| c | – |", "\n## Crash\n", "(report-burst.svg)",
+		"\n| keeps | kept | 3.0 |", "\n| breaks | broken: b d | 9.0 |", "\n| wavers | broken: c | 0.0 |",
+		"The 2 runs differ in whether the promise is kept in: wavers in c.",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report has no %q:\n%s", want, text)
 		}
 	}
-	for _, wrong := range []string{"failed: once", "## Steady", "## Memory", "steady.svg", "Where others", "Quick run"} {
-		if strings.Contains(text, wrong) {
-			t.Errorf("the report has %q:\n%s", wrong, text)
+}
+
+// TestResultsAreKept checks that results are read again, that a later cell replaces one that failed, and the error for
+// a line that is not complete.
+func TestResultsAreKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.jsonl")
+	r := newTestResults(t, path)
+	lines := []string{"Go: 1", "Redis: 2"}
+	for range 2 {
+		if name, err := r.describe(lines); name != "1" || err != nil {
+			t.Errorf("the setup is called %q, error %v; want 1", name, err)
 		}
+	}
+	c := cell{Workload: burst, Contender: "a", Run: 1, Setup: "1", Failed: "once"}
+	testenv.Must(t, r.add(c))
+	if r.has(burst, "a", 1) || r.whyMissing("a", burst) != "failed: once" {
+		t.Error("a cell that failed is not missing")
+	}
+	c.Failed = ""
+	c.report(burst, map[string]float64{"rate": 7, "NaN": math.NaN()})
+	testenv.Must(t, r.add(c))
+
+	again := newTestResults(t, path)
+	if !again.has(burst, "a", 1) || again.has(burst, "a", 2) || again.whyMissing("a", burst) != "" {
+		t.Error("the cells that were read are not those that were added")
+	}
+	if values := again.of("a", metric{burst, "rate"}); !slices.Equal(values, []float64{7}) {
+		t.Errorf("the values are %v, want 7", values)
+	}
+	if name, err := again.describe(lines); name != "1" || err != nil {
+		t.Errorf("the setup that was read is called %q, error %v; want 1", name, err)
+	}
+
+	text, err := os.ReadFile(path)
+	testenv.Must(t, err)
+	testenv.Must(t, os.WriteFile(path, text[:len(text)-5], 0o644))
+	if _, err := openResults(path); err == nil || !strings.Contains(err.Error(), "line 3") {
+		t.Errorf("got the error %v, want one with the number of the line", err)
 	}
 }
 
@@ -326,27 +375,8 @@ func TestReportTables(t *testing.T) {
 func TestReportOfQuickRun(t *testing.T) {
 	r := newTestReport(t, ours.Name)
 	r.isQuick, r.sizes = true, quick
-	const want = "# Side by side\n\nQuick run: it checks that each contender works. Its figures mean nothing, because several " +
-		"contenders ran at the same time.\n"
-	if text := written(t, r); !strings.HasPrefix(text, want) {
-		t.Errorf("the report does not begin with %q:\n%s", want, text)
-	}
-}
-
-// TestP999TableColumns checks that the 99.9th percentile is shown only for enough orders.
-func TestP999TableColumns(t *testing.T) {
-	r := newTestReport(t)
-	r.Steady, r.SteadyFor = []int{1000, 2499, 2500}, 2*time.Second
-	var titles []string
-	for _, table := range r.tables() {
-		for _, c := range table.columns {
-			if strings.HasSuffix(c.title, "p99.9") {
-				titles = append(titles, table.title+", "+c.title)
-			}
-		}
-	}
-	if !slices.Equal(titles, []string{"Steady, 2500/s: p99.9"}) {
-		t.Errorf("the columns of p99.9 are %q, want one for 2500/s", titles)
+	if text := written(t, r); !strings.HasPrefix(text, "# Side by side\n\nQuick run: ") {
+		t.Errorf("the report does not begin with a warning:\n%s", text)
 	}
 }
 
@@ -357,8 +387,8 @@ func TestPlotsWithoutValues(t *testing.T) {
 	for _, m := range []metric{
 		{burst, "rate"}, {steady, prefix + "p99"}, {growth, fmt.Sprint(r.Pending[0], "/burst")},
 	} {
-		r.results.add("zero", m, 0) // but no p50
-		r.results.add("NaN", m, math.NaN())
+		addValues(t, r, "zero", m, 0) // but no p50
+		addValues(t, r, "NaN", m, math.NaN())
 	}
 	for _, svg := range []string{r.barPlot("", metric{burst, "rate"}), r.rangePlot("", prefix), r.linePlot("")} {
 		if wrong := regexp.MustCompile(`="[^"]*(NaN|Inf)[^"]*"`).FindString(svg); wrong != "" {

@@ -26,13 +26,15 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// A contender runs in a process of its own, so that its memory and processor time can be measured and so that it can be
-// killed. The benchmark sends requests to its standard input, and it writes one reply to each to its standard output. It
-// ends when its standard input ends.
+// A contender runs in a process of its own, so that its memory and processor time can be measured and so that it can
+// be killed. The benchmark sends requests to its standard input, and it writes one reply to each to its standard
+// output. It ends when its standard input ends.
 
-// request is a request to the process of a contender.
+// request is a request to the process of a contender. One of its fields is set.
 type request struct {
 	Schedule []scheduled // schedule these orders
+	Place    []scheduled // begin to place these orders, and reply at once
+	Fault    fault       // have this fault once
 	Counts   bool        // reply with the counts
 }
 
@@ -62,13 +64,17 @@ type reply struct {
 type counts struct {
 	Cancelled   int // cancelled when the contender delivered them
 	Repeated    int // delivered after they had ended
-	Unscheduled int // placed over HTTP, but not scheduled because of an error
+	Early       int // delivered before they were due
+	Unscheduled int // placed, but not scheduled because of an error
 }
 
 // contendOptions configure the process of a contender.
 type contendOptions struct {
 	Name                             string
-	Clean                            bool // only remove what earlier runs left
+	Process                          string        // see contender.Env
+	Hang                             time.Duration // see hang
+	Eager                            bool          // serve requests also while the contender cannot cancel orders yet
+	Clean                            bool          // only remove what earlier runs left
 	DatabaseURL, RedisURL, RabbitURL string
 }
 
@@ -101,12 +107,14 @@ func contend(ctx context.Context, options string, in io.Reader, out io.Writer, l
 	parts.Go(func() error { return rest.Serve(ctx, c.listener, c.handler, c.log) })
 	parts.Go(func() error {
 		defer cancel()
-		select {
-		case <-ready:
-			return c.serve(ctx, requests, json.NewEncoder(out))
-		case <-ctx.Done():
-			return nil
+		if !o.Eager {
+			select {
+			case <-ready:
+			case <-ctx.Done():
+				return nil
+			}
 		}
+		return c.serve(ctx, requests, json.NewEncoder(out))
 	})
 	return parts.Wait()
 }
@@ -138,8 +146,9 @@ type child struct {
 	handler   http.Handler
 	log       *slog.Logger
 	closers   []func()
+	placing   placing
 
-	cancelled, repeated, unscheduled atomic.Int64 // see counts
+	cancelled, repeated, early, unscheduled atomic.Int64 // see counts
 }
 
 // newChild builds the contender and the shop's REST interface. The process ends after an error, so newChild closes
@@ -149,12 +158,15 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 	if err != nil {
 		return nil, err
 	}
-	c := &child{log: log}
+	c := &child{log: log, placing: placing{hang: o.Hang}}
 	gdb, err := postgres.Open(ctx, o.DatabaseURL, "bench", 20, postgres.IndexPlans)
 	if err != nil {
 		return nil, err
 	}
-	env := contender.Env{DatabaseURL: o.DatabaseURL, RedisURL: o.RedisURL, RabbitURL: o.RabbitURL, Log: log}
+	env := contender.Env{
+		DatabaseURL: o.DatabaseURL, RedisURL: o.RedisURL, RabbitURL: o.RabbitURL,
+		Process: o.Process, Log: log, Place: c.placing.commit,
+	}
 	if env.DB, err = gdb.DB(); err != nil {
 		return nil, err
 	}
@@ -166,9 +178,14 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 
 	orders := order.NewService(order.NewStore(gdb), c, order.Config{Options: order.Options{OrderTimeout: time.Hour}}, log, prometheus.NewRegistry())
 	env.Orders = reconcile.NewTable(gdb, order.CancelKind, c.counting(orders.Rows()), nil, log)
+	env.Handle = c.placing.failing(env.Orders.Handle)
 	env.Cancel = func(ctx context.Context, ids ...string) ([]contender.Order, error) {
-		return cancelDue(ctx, env.Orders, ids)
+		return cancelDue(ctx, env.Handle, ids)
 	}
+	if err := c.placing.open(ctx, o.DatabaseURL); err != nil {
+		return nil, err
+	}
+	c.closers = append(c.closers, c.placing.pool.Close)
 	if c.contender, err = info.New(ctx, env); err != nil {
 		return nil, fmt.Errorf("set up %s: %w", o.Name, err)
 	}
@@ -228,9 +245,14 @@ func (c *child) serve(ctx context.Context, requests <-chan request, replies *jso
 
 func (c *child) answer(ctx context.Context, r request) (a reply) {
 	var err error
-	if r.Counts {
+	switch {
+	case r.Counts:
 		a.Counts = c.counts()
-	} else {
+	case r.Fault != "":
+		c.placing.fault.Store(r.Fault)
+	case len(r.Place) > 0:
+		go c.place(ctx, contenderOrders(r.Place))
+	default:
 		err = c.contender.Schedule(ctx, contenderOrders(r.Schedule))
 	}
 	if err != nil {
@@ -249,6 +271,8 @@ func (c *child) counting(rows reconcile.Rows) reconcile.Rows {
 				c.cancelled.Add(1)
 			case reconcile.AlreadyEnded:
 				c.repeated.Add(1)
+			case reconcile.NotDue:
+				c.early.Add(1)
 			}
 		}
 		observe(ctx, verdicts, actor)
@@ -258,7 +282,8 @@ func (c *child) counting(rows reconcile.Rows) reconcile.Rows {
 
 func (c *child) counts() counts {
 	return counts{
-		Cancelled: int(c.cancelled.Load()), Repeated: int(c.repeated.Load()), Unscheduled: int(c.unscheduled.Load()),
+		Cancelled: int(c.cancelled.Load()), Repeated: int(c.repeated.Load()), Early: int(c.early.Load()),
+		Unscheduled: int(c.unscheduled.Load()),
 	}
 }
 
@@ -282,12 +307,12 @@ func (c *child) Publish(ctx context.Context, msgs ...delay.Message) bool {
 }
 
 // cancelDue is Env.Cancel.
-func cancelDue(ctx context.Context, orders *reconcile.Table, ids []string) (early []contender.Order, err error) {
+func cancelDue(ctx context.Context, handle delay.Handler, ids []string) (early []contender.Order, err error) {
 	tasks := make([]delay.Task, len(ids))
 	for i, id := range ids {
 		tasks[i].ID = id
 	}
-	outcomes, err := orders.Handle(ctx, tasks)
+	outcomes, err := handle(ctx, tasks)
 	if err != nil {
 		return nil, err
 	}

@@ -8,9 +8,12 @@ import (
 
 	"example.com/shop/bench/contender"
 	"example.com/shop/bench/contender/asynq"
+	"example.com/shop/bench/contender/dbos"
+	"example.com/shop/bench/contender/gue"
 	"example.com/shop/bench/contender/heap"
 	"example.com/shop/bench/contender/keyspace"
 	"example.com/shop/bench/contender/levels"
+	"example.com/shop/bench/contender/neoq"
 	"example.com/shop/bench/contender/notify"
 	"example.com/shop/bench/contender/ours"
 	"example.com/shop/bench/contender/polling"
@@ -42,6 +45,9 @@ func all() []contender.Info {
 		rabbitmq.Contenders,
 		asynq.Contenders,
 		river.Contenders,
+		gue.Contenders,
+		neoq.Contenders,
+		dbos.Contenders,
 	)
 }
 

@@ -28,15 +28,22 @@ const (
 const pgbenchClients = 16
 
 // limits measures simple programs that do only a part of the work of a contender.
-func (b *bench) limits(ctx context.Context) error {
+func (b *bench) limits(ctx context.Context, round int) error {
 	if err := b.empty(ctx); err != nil {
 		return err
 	}
+	bursts := b.cell(burst, oneStatement, round)
 	for range mostBursts {
-		if err := b.limitOfBurst(ctx); err != nil {
+		rate, err := b.limitOfBurst(ctx)
+		if err != nil {
 			return err
 		}
+		bursts.report(burst, map[string]float64{"rate": rate})
 	}
+	if err := b.results.add(bursts); err != nil {
+		return err
+	}
+	placed := b.cell(place, pgbenchPlace, round)
 	r, err := pgbench.Place(ctx, pgbench.Load{
 		Database: b.databaseURL, Module: b.module, Clients: pgbenchClients, Products: products, For: b.PlaceFor,
 	})
@@ -46,19 +53,20 @@ func (b *bench) limits(ctx context.Context) error {
 	case err != nil:
 		return err
 	default:
-		b.results.add(pgbenchPlace, metric{place, "rate"}, r.Rate)
+		placed.report(place, map[string]float64{"rate": r.Rate})
+		return b.results.add(placed)
 	}
 	return nil
 }
 
-// limitOfBurst cancels the orders of a burst with one statement.
-func (b *bench) limitOfBurst(ctx context.Context) error {
+// limitOfBurst cancels the orders of a burst with one statement, and returns the rate.
+func (b *bench) limitOfBurst(ctx context.Context) (rate float64, err error) {
 	orders, err := b.place(ctx, slices.Repeat([]time.Time{time.Now()}, b.Burst))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := b.vacuum(ctx); err != nil {
-		return err
+		return 0, err
 	}
 	tasks := make([]delay.Task, len(orders))
 	for i, o := range orders {
@@ -69,23 +77,22 @@ func (b *bench) limitOfBurst(ctx context.Context) error {
 	table := reconcile.NewTable(b.gorm, order.CancelKind, service.Rows(), nil, log)
 	began := time.Now()
 	if _, err := table.Handle(ctx, tasks); err != nil {
-		return err
+		return 0, err
 	}
 	took := time.Since(began)
 	left, err := b.pending(ctx, time.Now())
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if left > 0 {
-		return fmt.Errorf("one statement left %d of %d orders pending", left, b.Burst)
+		return 0, fmt.Errorf("one statement left %d of %d orders pending", left, b.Burst)
 	}
-	b.results.add(oneStatement, metric{burst, "rate"}, float64(b.Burst)/took.Seconds())
-	return b.violations(ctx)
+	return float64(b.Burst) / took.Seconds(), b.violations(ctx)
 }
 
 // limitOfSchedule adds the ids of orders to one sorted set, 1,000 in each command. With the most orders it measures the
 // memory of the set.
-func (b *bench) limitOfSchedule(ctx context.Context, pending []scheduled, most bool) error {
+func (b *bench) limitOfSchedule(ctx context.Context, pending []scheduled, size int, most bool) error {
 	if err := b.redis.FlushDB(ctx).Err(); err != nil {
 		return err
 	}
@@ -99,15 +106,16 @@ func (b *bench) limitOfSchedule(ctx context.Context, pending []scheduled, most b
 			return err
 		}
 	}
-	b.results.add(bareZADD, metric{growth, fmt.Sprint(len(pending), "/schedule")},
-		float64(len(pending))/time.Since(began).Seconds())
+	c := b.cell(growth, bareZADD, size)
+	rate := float64(len(pending)) / time.Since(began).Seconds()
+	c.report(growth, map[string]float64{fmt.Sprint(len(pending), "/schedule"): rate})
 	if !most {
-		return nil
+		return b.results.add(c)
 	}
 	if info, err = b.redis.Info(ctx, "memory").Result(); err != nil {
 		return err
 	}
-	b.results.add(bareZADD, metric{contender.Memory, "redis"},
-		float64(field(info, "used_memory")-before)/float64(len(pending)))
-	return nil
+	each := float64(field(info, "used_memory")-before) / float64(len(pending))
+	c.report(contender.Memory, map[string]float64{"redis": each})
+	return b.results.add(c)
 }

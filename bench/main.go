@@ -3,21 +3,25 @@
 //
 //	cd bench && go run .
 //
-// A run takes more than two hours. The benchmark writes the report after each round, so an interrupted run also leaves a
-// report.
+// A run takes hours. Each measurement becomes a line of the file of results, so that a run which was interrupted goes
+// on where it was, and a report can be written at any time from what is there.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"regexp"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
+
+	"example.com/shop/internal/devstack"
 )
 
 func main() {
@@ -40,9 +44,12 @@ func main() {
 type options struct {
 	given
 	sizes
-	only   *regexp.Regexp // of the names of the contenders
-	file   string         // the path of the report
-	module string         // the directory of the shop's module
+	only    *regexp.Regexp // of the names of the contenders
+	parts   []part
+	seed    uint64 // of the order in which the contenders take turns
+	file    string // the path of the report
+	results string // the path of the results; "": they are not stored
+	module  string // the directory of the shop's module
 
 	isQuick bool
 }
@@ -53,11 +60,18 @@ func parse(args []string, errs io.Writer) (o options, err error) {
 	flags.SetOutput(errs)
 	flags.BoolVar(&o.isQuick, "quick", false, "check each contender on small workloads, in about three minutes")
 	rounds := flags.Int("rounds", 0,
-		fmt.Sprintf("the number of rounds; 0 means %d, or %d with -quick", full.Rounds, quick.Rounds))
+		fmt.Sprintf("the number of rounds of the part speed; 0 means %d, or %d with -quick", full.Rounds, quick.Rounds))
+	chosen := flags.String("parts", "all", "the parts to run, separated by commas, of "+partNames(parts)+
+		"; none writes the report of the stored results")
+	flags.Uint64Var(&o.seed, "seed", 1, "the seed of the order in which the contenders take turns")
 	only := flags.String("only", "", "run only the contenders whose names match this regular expression")
-	flags.StringVar(&o.database, "database-url", "", "the URL of a PostgreSQL on this machine, in which the benchmark creates a database (default a private one)")
-	flags.StringVar(&o.redis, "redis-url", "", "the URL of an empty database of a Redis on this machine (default a private one)")
+	flags.StringVar(&o.database, "database-url", "",
+		"the URL of a PostgreSQL on this machine, in which the benchmark creates a database (default a private one)")
+	flags.StringVar(&o.redis, "redis-url", "",
+		"the URL of an empty database of a Redis on this machine (default a private one)")
 	flags.StringVar(&o.file, "report", "report.md", "the file for the report; its plots go into the same directory")
+	flags.StringVar(&o.results, "results", "", "the file to which the results are added, and whose results are not "+
+		"measured again (default none: measure everything, and store nothing)")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -84,6 +98,9 @@ func parse(args []string, errs io.Writer) (o options, err error) {
 	if o.only, err = regexp.Compile(*only); err != nil {
 		return fail(fmt.Errorf("-only: %w", err))
 	}
+	if o.parts, err = findParts(*chosen); err != nil {
+		return fail(fmt.Errorf("-parts: %w", err))
+	}
 	return o, nil
 }
 
@@ -93,25 +110,46 @@ func run(ctx context.Context, o options, out, progress io.Writer) error {
 	if len(contenders) == 0 {
 		return fmt.Errorf("-only matches none of the contenders; they are: %s", names(all()))
 	}
-	r := newReport(o, contenders)
-	if err := measure(ctx, r, newProgress(progress)); err != nil {
+	results, err := openResults(o.results)
+	if err != nil {
 		return err
 	}
-	return r.write(out)
+	r := &report{options: o, contenders: contenders, results: results}
+	err = measure(ctx, r, newProgress(progress))
+	return errors.Join(err, r.write(out))
 }
 
-// measure runs all workloads, in the lanes of the options. All lanes end if one fails.
+// measure runs the parts, one after the other. A part that was interrupted leaves the results that it has.
 func measure(ctx context.Context, r *report, p *progress) error {
-	p.steps = (r.Rounds + len(r.Pending)) * len(r.contenders)
+	for _, part := range r.parts {
+		p.steps += part.steps(r)
+	}
 	defer p.end()
+	dir, err := devstack.TempDir()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // what is left is removed at the next start
+	ahead := sync.OnceValues(func() (string, error) { return buildAhead(ctx, dir) })
+	for _, part := range r.parts {
+		if err := measurePart(ctx, r, part, p, ahead); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measurePart runs a part, in the lanes of the options. All lanes end if one fails.
+func measurePart(ctx context.Context, r *report, part part, p *progress, ahead func() (string, error)) error {
 	lanes, ctx := errgroup.WithContext(ctx)
-	for lane := range r.Lanes {
+	number := part.lanes(r.sizes)
+	for lane := range number {
 		lanes.Go(func() error {
-			b := &bench{options: r.options, results: r.results, progress: p, first: lane == 0}
-			for i := lane; i < len(r.contenders); i += r.Lanes {
+			b := &bench{options: r.options, results: r.results, progress: p, first: lane == 0, ahead: ahead}
+			for i := lane; i < len(r.contenders); i += number {
 				b.contenders = append(b.contenders, r.contenders[i])
 			}
-			return b.runOnServers(ctx, r)
+			return b.runOnServers(ctx, part)
 		})
 	}
 	return lanes.Wait()

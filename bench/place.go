@@ -21,8 +21,8 @@ import (
 // response to the one before, so this workload measures a rate and no latency.
 const placeClients = 64
 
-// runPlace places orders over HTTP in the process of the contender, which schedules each of them. Their deadlines are an
-// hour away.
+// runPlace places orders over HTTP in the process of the contender, which schedules each of them. Their deadlines are
+// an hour away.
 func (t *trial) runPlace(ctx context.Context) error {
 	if err := t.vacuum(ctx); err != nil {
 		return err

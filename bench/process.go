@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,13 +30,22 @@ type worker struct {
 // reads them first.
 const startTimeout = 3 * time.Minute
 
-// start starts the process of a contender, and waits until it can cancel orders. The process ends when ctx ends.
-func (s *servers) start(ctx context.Context, info contender.Info) (*worker, error) {
-	cmd, err := s.command(ctx, info, false)
+// instance says how the process of a contender differs from others. The zero value is for the only process.
+type instance struct {
+	name    string        // if there are several
+	program string        // the path of the program; "": this one
+	hang    time.Duration // see [hang]
+	eager   bool          // serves requests also while it cannot cancel orders yet
+}
+
+// start starts the process of a contender, and waits until it can cancel orders, unless it is eager. The process ends
+// when ctx ends.
+func (s *servers) start(ctx context.Context, info contender.Info, p instance) (*worker, error) {
+	cmd, err := s.command(ctx, info, p, false)
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{info: info, cmd: cmd, log: filepath.Join(s.dir, "contender.log")}
+	w := &worker{info: info, cmd: cmd, log: filepath.Join(s.dir, "contender"+p.name+".log")}
 	if err := w.launch(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", info.Name, err)
 	}
@@ -52,7 +62,7 @@ func (s *servers) clean(ctx context.Context, info contender.Info) error {
 	if err := s.cleanRedis(ctx); err != nil {
 		return err
 	}
-	cmd, err := s.command(ctx, info, true)
+	cmd, err := s.command(ctx, info, instance{}, true)
 	if err != nil {
 		return err
 	}
@@ -63,18 +73,20 @@ func (s *servers) clean(ctx context.Context, info contender.Info) error {
 }
 
 // command returns the command that runs a contender, or with clean only removes what earlier runs left.
-func (s *servers) command(ctx context.Context, info contender.Info, clean bool) (*exec.Cmd, error) {
+func (s *servers) command(ctx context.Context, info contender.Info, p instance, clean bool) (*exec.Cmd, error) {
 	options, err := json.Marshal(contendOptions{
-		Name: info.Name, Clean: clean, DatabaseURL: s.databaseURL, RedisURL: s.redisURL, RabbitURL: s.rabbitURL(),
+		Name: info.Name, Process: cmp.Or(p.name, "1"), Hang: p.hang, Eager: p.eager, Clean: clean,
+		DatabaseURL: s.databaseURL, RedisURL: s.redisURL, RabbitURL: s.rabbitURL(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	executable, err := os.Executable()
-	if err != nil {
-		return nil, err
+	if p.program == "" {
+		if p.program, err = os.Executable(); err != nil {
+			return nil, err
+		}
 	}
-	cmd := exec.CommandContext(ctx, executable)
+	cmd := exec.CommandContext(ctx, p.program)
 	cmd.Env = append(os.Environ(), contendVariable+"="+string(options))
 	return cmd, nil
 }
@@ -129,6 +141,26 @@ func (w *worker) schedule(orders []scheduled) error {
 		}
 	}
 	return nil
+}
+
+// place has the process begin to place orders.
+func (w *worker) place(orders []scheduled) error {
+	_, err := w.ask(request{Place: orders})
+	return err
+}
+
+// have has the process have a fault once.
+func (w *worker) have(f fault) error {
+	_, err := w.ask(request{Fault: f})
+	return err
+}
+
+// awaitEnd waits until the process has ended by itself, and reports whether it has. After the limit it kills the
+// process.
+func (w *worker) awaitEnd(limit time.Duration) bool {
+	timer := time.AfterFunc(limit, func() { _ = w.cmd.Process.Kill() })
+	_ = w.cmd.Wait() // the error says that the process was killed
+	return timer.Stop()
 }
 
 func (w *worker) counts() (counts, error) {

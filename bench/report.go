@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"example.com/shop/bench/contender"
 	"example.com/shop/bench/contender/ours"
@@ -19,20 +20,14 @@ type report struct {
 	options
 	contenders []contender.Info
 	results    *results
-	setup      []string // lines about the machine and the servers
 }
 
-func newReport(o options, contenders []contender.Info) *report {
-	return &report{options: o, contenders: contenders, results: newResults()}
-}
-
-// table is a table of the report. Its rows are the contenders.
+// table is a table of the report whose cells are medians. Its rows are the contenders.
 type table struct {
-	workload string
-	title    string
-	text     string
-	limits   []string // rows beside the contenders
-	columns  []column
+	title   string
+	text    string
+	limits  []string // rows beside the contenders
+	columns []column
 }
 
 // column is a column of a table.
@@ -40,13 +35,11 @@ type column struct {
 	title  string
 	metric metric
 	format string
-	scale  float64 // by which the values are multiplied
-	ratio  string  // the contender or the limit by whose median this column divides; "": the value itself
+	scale  float64 // by which the values are multiplied; 0 means 1
 	better better
-	unless metric // a contender whose value of this metric is above 0 is not compared with ours
 }
 
-// better tells whether higher or lower values are better, for the list of the contenders that are better than ours.
+// better tells whether higher or lower values are better than ours.
 type better int
 
 const (
@@ -54,204 +47,101 @@ const (
 	lower
 )
 
-// minP999 is the number of orders from which the 99.9th percentile of their lateness is shown.
-const minP999 = 5000
+// rate returns a column of orders a second.
+func rate(title string, m metric) column {
+	return column{title: title, metric: m, format: "%.0f", better: higher}
+}
 
-// fixedLevels belongs to the texts of the workloads in which the delays depend on the speed of the contender.
-const fixedLevels = "\"Fixed delay levels\" and \"RabbitMQ, per-queue TTL\" round each delay up to a level. A shop with one delay " +
-	"can choose an exact level, and has neither the lateness nor the lower rate that the rounding causes."
+// millis returns a column of times, whose values are seconds.
+func millis(title string, m metric) column {
+	return column{title: title, metric: m, format: "%.1f", scale: 1000, better: lower}
+}
 
-// tables returns the tables of a run.
+// tables returns the tables of medians.
 func (r *report) tables() []table {
-	return []table{
-		r.burstTable(), r.steadyTable(), r.mixedTable(), r.rescheduleTable(), r.placeTable(), r.crashTable(), r.lostTable(),
-		r.growthTable(), r.idleTable(), r.memoryTable(),
-	}
+	return []table{r.speedTable(), r.growthTable(), r.pressureTable()}
 }
 
-func (r *report) burstTable() table {
-	return table{
-		workload: burst, title: "Burst", limits: []string{oneStatement},
-		text: fmt.Sprintf("%d orders are due at one instant. The rate is the number of cancelled orders divided by the time from "+
-			"that instant to the last commit. The rate while working begins at the first commit, and counts its orders, so it "+
-			"favors large batches. The limit is one statement in one session; several sessions together can exceed it. A round "+
-			"repeats the burst until the bursts of a contender took %v, at most %d times. ", r.Burst, r.BurstFor, mostBursts) +
-			fixedLevels,
-		columns: []column{
-			{title: "orders/s", metric: metric{burst, "rate"}, format: "%.0f", better: higher},
-			{title: "/ ours", metric: metric{burst, "rate"}, format: "%.2f", ratio: ours.Name},
-			{title: "/ one statement", metric: metric{burst, "rate"}, format: "%.2f", ratio: oneStatement},
-			{title: "while working", metric: metric{burst, "working"}, format: "%.0f", better: higher},
-			{title: "delivered again", metric: metric{burst, "doubled"}, format: "%.0f", better: lower},
-			{title: "not cancelled", metric: metric{burst, "pending"}, format: "%.0f", better: lower},
-		},
-	}
-}
-
-func (r *report) steadyTable() table {
+func (r *report) speedTable() table {
 	t := table{
-		workload: steady, title: "Steady",
-		text: fmt.Sprintf("Deadlines are spread evenly over %v, or over the time between two looks at the table if that is "+
-			"longer. The lateness is the time from the deadline to the commit, in milliseconds. All orders are scheduled before "+
-			"the first deadline, and the benchmark does not query the database before the last one; its own timers were late by "+
-			"the time in the column lag (p99). A contender keeps up with a rate if, in one run of this length, it cancels all "+
-			"orders, and its p99 is less than %v above its own p99 at the lowest rate. The highest rate tried is %d/s. A "+
-			"contender that looks for due orders only every few seconds can pass at a rate that it cannot sustain; the burst "+
-			"shows that rate. ",
-			r.SteadyFor, r.SteadyFor/10, slices.Max(slices.Concat(r.Steady, r.Breaking))) + fixedLevels,
+		title: "Speed", limits: []string{oneStatement, pgbenchPlace},
+		text: fmt.Sprintf("Burst: %d orders are due at one instant; orders a second from that instant to the last "+
+			"commit. Steady: deadlines are spread evenly over %v, or over the time between two looks at the table; "+
+			"the figures are the p99 of the time from the deadline to the commit. A way keeps up with a rate if it "+
+			"cancels all orders, and its p99 is less than %v above its p99 at the lowest rate, for so short a "+
+			"time. Mixed: %d orders are due in %v, and %d others, scheduled later, are due sooner, of which the "+
+			"p99 is shown. Moved: %d orders get an earlier deadline and %d a later one. Placed: %d clients place "+
+			"orders over HTTP, and each order is scheduled.",
+			r.Burst, r.SteadyFor, r.SteadyFor/10, r.Mixed, 5*r.Unit, r.Mixed, r.Reschedule, r.Reschedule, placeClients),
+		columns: []column{rate("burst, orders/s", metric{burst, "rate"})},
 	}
-	for _, rate := range r.Steady {
-		prefix := fmt.Sprint(rate, "/")
-		columns := latenessColumns(steady, prefix, int(float64(rate)*r.SteadyFor.Seconds()))
-		columns = slices.Insert(columns, 2,
-			column{title: "p99 / ours", metric: metric{steady, prefix + "p99"}, format: "%.1f", ratio: ours.Name})
-		columns = append(columns, column{title: "lag", metric: metric{steady, prefix + "lag"}, format: "%.1f", scale: 1000})
-		for i := range columns {
-			columns[i].title = fmt.Sprintf("%d/s: %s", rate, columns[i].title)
-		}
-		t.columns = append(t.columns, columns...)
+	for _, n := range r.Steady {
+		t.columns = append(t.columns, millis(fmt.Sprintf("p99 at %d/s, ms", n), metric{steady, fmt.Sprint(n, "/p99")}))
 	}
-	t.columns = append(t.columns, column{title: "keeps up with", metric: metric{steady, "kept"}, format: "%.0f/s", better: higher})
+	return t.with(
+		rate("keeps up with, orders/s", metric{steady, "kept"}),
+		millis("mixed: p99, ms", metric{mixed, "p99"}),
+		millis("moved: p99, ms", metric{contender.Reschedule, "p99"}),
+		rate("placed, orders/s", metric{place, "rate"}),
+	)
+}
+
+func (t table) with(columns ...column) table {
+	t.columns = append(t.columns, columns...)
 	return t
-}
-
-func (r *report) mixedTable() table {
-	return table{
-		workload: mixed, title: "Mixed delays",
-		text: fmt.Sprintf("%d orders with a delay of %v are scheduled before %d orders with delays from %v to %v. "+
-			"The figures are the lateness of the second group, in milliseconds. RabbitMQ with a TTL for each message expires only "+
-			"the head of its queue, so the second group waits for the first.", r.Mixed, 5*r.Unit, r.Mixed, r.Unit, 3*r.Unit),
-		columns: latenessColumns(mixed, "", r.Mixed),
-	}
-}
-
-func (r *report) rescheduleTable() table {
-	return table{
-		workload: contender.Reschedule, title: "Reschedule",
-		text: fmt.Sprintf("%d orders get a deadline %v earlier, and %d others one %v later. The figures are the lateness after "+
-			"the new deadline, in milliseconds.", r.Reschedule, 2*r.Unit, r.Reschedule, 2*r.Unit),
-		columns: latenessColumns(contender.Reschedule, "", 2*r.Reschedule),
-	}
-}
-
-func (r *report) placeTable() table {
-	return table{
-		workload: place, title: "Place over HTTP", limits: []string{pgbenchPlace},
-		text: fmt.Sprintf("%d clients place orders of one item for %v. The contender's process serves them with the shop's own "+
-			"handlers, and schedules each order. Each order has an outbox row, and only ours deletes it. Each client sends its "+
-			"next request after the response to the one before, so the latency follows from the rate. pgbench has %d clients and "+
-			"a transaction for each order. The shop places waiting orders in one transaction, so it can exceed pgbench.",
-			placeClients, r.PlaceFor, pgbenchClients),
-		columns: []column{
-			{title: "orders/s", metric: metric{place, "rate"}, format: "%.0f", better: higher},
-			{title: "/ ours", metric: metric{place, "rate"}, format: "%.2f", ratio: ours.Name},
-			{title: "/ pgbench", metric: metric{place, "rate"}, format: "%.2f", ratio: pgbenchPlace},
-		},
-	}
-}
-
-func (r *report) crashTable() table {
-	return table{
-		workload: crash, title: "Crash",
-		text: fmt.Sprintf("The process is killed (SIGKILL) when a fifth of %d due orders is cancelled, and starts again at once. "+
-			"An order counts as not cancelled if it is still pending when nothing was cancelled for %v, or for the time after "+
-			"which the contender's documentation promises to repeat it, at most %v. River as shipped repeats an order after an "+
-			"hour, so its orders are late, not lost. The column latest has the greatest lateness of the cancelled orders.",
-			r.Burst, r.PatienceAfterFault, r.MaxRecovery),
-		columns: lossColumns(crash),
-	}
-}
-
-func (r *report) lostTable() table {
-	return table{
-		workload: contender.StoreLost, title: "Store lost",
-		text: fmt.Sprintf("Redis or RabbitMQ loses its data while %d orders are scheduled. RabbitMQ also restarts. A contender that "+
-			"keeps nothing outside of the table has nothing to lose. Of the others, only ours compares its store with the table; "+
-			"a shop that uses another one can add such a sweep.", r.Lost),
-		columns: lossColumns(contender.StoreLost),
-	}
 }
 
 func (r *report) growthTable() table {
+	most := slices.Max(r.Pending)
 	t := table{
-		workload: growth, title: "Growth", limits: []string{bareZADD},
-		text: fmt.Sprintf("Orders are cancelled while others are pending and not due. The columns are the rate of a burst of %d "+
-			"orders, and how many orders per second are scheduled. The contenders take turns in the order of the table. The "+
-			"orders of the burst are scheduled after the pending ones, and are due two hours before them; in a shop with one "+
-			"delay, orders are due in the order in which they were placed. RabbitMQ with a TTL for "+
-			"each message and Redisson suffer from this order: RabbitMQ expires only the head of its queue, and Redisson "+
-			"searches its list past all pending orders.", r.GrowthDue),
+		title: "With many pending orders", limits: []string{bareZADD},
+		text: fmt.Sprintf("A burst of %d orders beside pending ones that are due two hours later, and the rest "+
+			"with %s pending orders: how many are scheduled in a second, what the way does while none is due "+
+			"(processor time of all processes in percent of a core, for %v), and the bytes of an order in each "+
+			"store. RabbitMQ with a TTL for each message expires only the head of its queue, and Redisson searches "+
+			"its list past all pending orders; with one delay for all orders neither matters.",
+			r.GrowthDue, short(most), r.IdleFor),
 	}
 	for _, n := range r.Pending {
-		t.columns = append(t.columns, column{
-			title: fmt.Sprintf("%s pending: burst", short(n)), metric: metric{growth, fmt.Sprint(n, "/burst")}, format: "%.0f",
-			better: higher,
-		})
+		t.columns = append(t.columns, rate(short(n)+" pending: burst, orders/s", metric{growth, fmt.Sprint(n, "/burst")}))
 	}
-	for _, n := range r.Pending {
-		t.columns = append(t.columns, column{
-			title: fmt.Sprintf("%s: scheduled", short(n)), metric: metric{growth, fmt.Sprint(n, "/schedule")}, format: "%.0f",
-			better: higher,
-		})
-	}
-	return t
+	return t.with(
+		rate("scheduled/s", metric{growth, fmt.Sprint(most, "/schedule")}),
+		column{title: "Redis commands/s", metric: metric{idle, "redis"}, format: "%.1f", better: lower},
+		column{title: "transactions/s", metric: metric{idle, "transactions"}, format: "%.1f", better: lower},
+		column{title: "processor, %", metric: metric{idle, "processor"}, format: "%.1f", better: lower},
+		column{title: "Redis, bytes", metric: metric{contender.Memory, "redis"}, format: "%.0f", better: lower},
+		column{title: "RabbitMQ, bytes", metric: metric{contender.Memory, "rabbit"}, format: "%.0f", better: lower},
+		column{title: "own tables, bytes", metric: metric{contender.Memory, "tables"}, format: "%.0f", better: lower},
+		column{title: "process, bytes", metric: metric{contender.Memory, "process"}, format: "%.0f", better: lower},
+	)
 }
 
-func (r *report) idleTable() table {
-	return table{
-		workload: idle, title: "Idle",
-		text: fmt.Sprintf("%d orders are pending and none is due. The columns are the Redis commands and the PostgreSQL "+
-			"transactions per second, and processor time in percent of a core, measured once, for %v. Redis and PostgreSQL run "+
-			"for all contenders, even for one that does not use them.",
-			slices.Max(r.Pending), r.IdleFor),
-		columns: []column{
-			{title: "Redis commands/s", metric: metric{idle, "redis"}, format: "%.1f", better: lower},
-			{title: "transactions/s", metric: metric{idle, "transactions"}, format: "%.1f", better: lower},
-			{title: "process %", metric: metric{idle, "process"}, format: "%.1f", better: lower},
-			{title: "Redis %", metric: metric{idle, "Redis"}, format: "%.1f", better: lower},
-			{title: "PostgreSQL %", metric: metric{idle, "PostgreSQL"}, format: "%.1f", better: lower},
-			{title: "RabbitMQ %", metric: metric{idle, "RabbitMQ"}, format: "%.1f", better: lower},
-		},
+func (r *report) pressureTable() table {
+	p := r.Pressure
+	t := table{
+		title: "Pressure",
+		text: fmt.Sprintf("Orders are placed and cancelled for %v, at half of the highest rate of %s orders/s that "+
+			"the way sustains for %v; rates above were not tried. In the second third a snapshot is open, as an "+
+			"analyst's query opens it, which keeps PostgreSQL from removing dead rows. The p99 is that of the last "+
+			"%v of each third. At the end few orders are pending, so the sizes of the index of pending orders and "+
+			"of the way's own tables are mostly bloat.",
+			3*p.Minute, strings.Trim(fmt.Sprint(p.Rates), "[]"), p.TryFor, p.Window),
+		columns: []column{rate("half rate, orders/s", metric{pressure, "rate"})},
 	}
-}
-
-func (r *report) memoryTable() table {
-	return table{
-		workload: contender.Memory, title: "Memory", limits: []string{bareZADD},
-		text: fmt.Sprintf("Bytes for each of %d pending orders, beside the rows of the shop's tables. Redis, RabbitMQ and own "+
-			"tables: growth per pending order. Process: the resident memory of the contender divided by the pending orders. Own "+
-			"tables are on disk and include their indexes; messages of RabbitMQ are also on disk.",
-			slices.Max(r.Pending)),
-		columns: []column{
-			{title: "Redis", metric: metric{contender.Memory, "redis"}, format: "%.0f", better: lower},
-			{title: "/ bare ZSET", metric: metric{contender.Memory, "redis"}, format: "%.2f", ratio: bareZADD},
-			{title: "process", metric: metric{contender.Memory, "process"}, format: "%.0f", better: lower},
-			{title: "RabbitMQ", metric: metric{contender.Memory, "rabbit"}, format: "%.0f", better: lower},
-			{title: "own tables", metric: metric{contender.Memory, "tables"}, format: "%.0f", better: lower},
-		},
+	for _, third := range []string{"before", "during", "after"} {
+		t.columns = append(t.columns,
+			column{title: third + ": orders/s", metric: metric{pressure, third + "/rate"}, format: "%.0f"},
+			millis("p99, ms", metric{pressure, third + "/p99"}))
 	}
-}
-
-// latenessColumns returns the columns of a lateness, of which orders is the number of values. prefix comes before the
-// names of the metrics.
-func latenessColumns(workload, prefix string, orders int) (columns []column) {
-	for _, c := range []struct{ title, name string }{{"p50", "p50"}, {"p99", "p99"}, {"p99.9", "p999"}, {"max", "max"}} {
-		if c.name == "p999" && orders < minP999 {
-			continue
-		}
-		columns = append(columns,
-			column{title: c.title, metric: metric{workload, prefix + c.name}, format: "%.1f", scale: 1000, better: lower})
-	}
-	return append(columns,
-		column{title: "not cancelled", metric: metric{workload, prefix + "pending"}, format: "%.0f", better: lower})
-}
-
-func lossColumns(workload string) []column {
-	return []column{
-		{title: "not cancelled", metric: metric{workload, "pending"}, format: "%.0f", better: lower},
-		{title: "delivered again", metric: metric{workload, "doubled"}, format: "%.0f", better: lower},
-		{title: "latest, s", metric: metric{workload, "max"}, format: "%.2f", better: lower, unless: metric{workload, "pending"}},
-	}
+	const mega = 1e-6
+	return t.with(
+		column{title: "index, MB", metric: metric{pressure, "index"}, format: "%.1f", scale: mega},
+		column{title: "own tables, MB", metric: metric{pressure, "tables"}, format: "%.1f", scale: mega},
+		column{title: "dead rows", metric: metric{pressure, "dead rows"}, format: "%.0f"},
+		column{title: "process, MB", metric: metric{pressure, "process"}, format: "%.0f", scale: mega, better: lower},
+		column{title: "store, MB", metric: metric{pressure, "store"}, format: "%.0f", scale: mega},
+	)
 }
 
 // short returns a number of thousands or millions.
@@ -266,24 +156,21 @@ func short(n int) string {
 	}
 }
 
-// write writes the tables to out, and the report and its plots to files.
+// write writes the report to out and to its file, and the plots to files.
 func (r *report) write(out io.Writer) error {
 	var text strings.Builder
-	text.WriteString("# Side by side\n\n" + r.warning() +
-		"This report compares ways to time out orders, on the same orders and the same servers. Each way cancels an order with\n" +
-		"the shop's own statement. A figure is the median of all measurements that did not fail. The least and the greatest value\n" +
-		"are in parentheses.\n\n")
-	for _, line := range append(r.setup, r.describeRun()) {
-		fmt.Fprintf(&text, "- %s\n", line)
-	}
+	text.WriteString("# Side by side\n\n" + r.warning())
+	r.writeSummary(&text)
+	r.writeFaults(&text)
 	for _, t := range r.tables() {
 		r.writeTable(&text, t)
-		if err := r.writePlot(&text, t); err != nil {
-			return err
-		}
 	}
-	r.writeBetter(&text)
+	if err := r.writePlots(&text); err != nil {
+		return err
+	}
+	text.WriteString(studies)
 	r.writeContenders(&text)
+	r.writeSetups(&text)
 	if _, err := io.WriteString(out, text.String()); err != nil {
 		return err
 	}
@@ -295,16 +182,76 @@ func (r *report) warning() string {
 	if !r.isQuick {
 		return ""
 	}
-	reason := "several contenders ran at the same time"
-	if r.Lanes == 1 {
-		reason = "its workloads are small"
-	}
-	return "Quick run: it checks that each contender works. Its figures mean nothing, because " + reason + ".\n\n"
+	return "Quick run: it checks that each contender works. Its figures mean nothing, because its workloads are " +
+		"small and several contenders ran at the same time.\n\n"
 }
 
-func (r *report) describeRun() string {
-	return fmt.Sprintf("Rounds: %d; the contenders take turns, in an order that each round draws at random. The tables crash, store "+
-		"lost, growth, idle and memory, and the column \"keeps up with\", have one value for each contender", r.results.completed())
+// writeSummary writes the table that says when to pick which way.
+func (r *report) writeSummary(text *strings.Builder) {
+	lowest := slices.Min(r.Steady)
+	var faults []string
+	for i, f := range faultCases {
+		faults = append(faults, letter(i)+" "+f.name)
+	}
+	fmt.Fprintf(text, "Which way to time out orders keeps its promise when something breaks, and how fast is it? "+
+		"Each way cancels the same orders with the shop's own statement, on the same servers.\n\n"+
+		"- **Promise**: no order is lost, early or wrong in any of these [faults](#faults), or the letters of those "+
+		"in which one is: %s.\n- **Late**: the latest cancellation in these faults.\n- **Burst**: orders "+
+		"cancelled a second, if %d are due at one instant.\n- **p99**: of the lateness, if %d orders are due in a "+
+		"second.\n\nA figure in bold is better than ours by at least 5 %%; – means not measured.\n\n",
+		strings.Join(faults, ", "), r.Burst, lowest)
+	text.WriteString("| way | promise | late, s | burst, orders/s | p99, ms | an order costs | pick it if |\n" +
+		"| --- | --- | ---: | ---: | ---: | --- | --- |\n")
+	for _, c := range r.contenders {
+		promise, late := r.promise(c)
+		fmt.Fprintf(text, "| %s | %s | %s | %s | %s | %s | %s |\n", c.Name, promise, late,
+			r.cell(c.Name, rate("", metric{burst, "rate"})),
+			r.cell(c.Name, millis("", metric{steady, fmt.Sprint(lowest, "/p99")})),
+			r.cost(c), picks[c.Name])
+	}
+	text.WriteString("| DBOS's widget store | [broken](#the-widget-store-of-dbos) | – | – | – | – | " +
+		"you study DBOS; its checkout is an example |\n")
+}
+
+// cost returns what an order needs beside the rows of the shop's tables.
+func (r *report) cost(c contender.Info) string {
+	var costs []string
+	for _, store := range []struct{ metric, name string }{
+		{"redis", "Redis"}, {"rabbit", "RabbitMQ"}, {"tables", "PostgreSQL"}, {"process", "memory"},
+	} {
+		bytes := median(r.results.of(c.Name, metric{contender.Memory, store.metric}))
+		const enough = 1 // bytes
+		if bytes > enough && (store.metric != "process" || c.Loads) {
+			costs = append(costs, fmt.Sprintf("%.0f B of %s", bytes, store.name))
+		}
+	}
+	if len(costs) > 0 {
+		return strings.Join(costs, ", ")
+	}
+	if c.Cannot[contender.Memory] != "" {
+		return "nothing"
+	}
+	return "–"
+}
+
+// writeTable writes a table in Markdown, or nothing if no row has a value.
+func (r *report) writeTable(text *strings.Builder, t table) {
+	rows := slices.DeleteFunc(r.rowNames(t.limits...), func(row string) bool { return !r.hasValue(t, row) })
+	if len(rows) == 0 {
+		return
+	}
+	fmt.Fprintf(text, "\n## %s\n\n%s\n\n| |", t.title, t.text)
+	for _, c := range t.columns {
+		fmt.Fprintf(text, " %s |", c.title)
+	}
+	text.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(t.columns)) + "\n")
+	for _, row := range rows {
+		fmt.Fprintf(text, "| %s |", row)
+		for _, c := range t.columns {
+			fmt.Fprintf(text, " %s |", r.cell(row, c))
+		}
+		text.WriteString("\n")
+	}
 }
 
 // rowNames returns the names of limits, and then those of the contenders.
@@ -321,153 +268,100 @@ func (r *report) hasValue(t table, row string) bool {
 	return slices.ContainsFunc(t.columns, func(c column) bool { return len(r.results.of(row, c.metric)) > 0 })
 }
 
-// writeTable writes a table in Markdown, or nothing if no row has a value or a reason why it has none.
-func (r *report) writeTable(text *strings.Builder, t table) {
-	rows := r.rowNames(t.limits...)
-	if !slices.ContainsFunc(rows, func(row string) bool {
-		return r.hasValue(t, row) || r.results.cannot[row][t.workload] != ""
-	}) {
-		return
-	}
-	fmt.Fprintf(text, "\n## %s\n\n%s\n\n| |", t.title, t.text)
-	for _, c := range t.columns {
-		fmt.Fprintf(text, " %s |", c.title)
-	}
-	text.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(t.columns)) + "\n")
-	for _, row := range rows {
-		if reason := r.results.cannot[row][t.workload]; reason != "" && !r.hasValue(t, row) {
-			fmt.Fprintf(text, "| %s | %s |%s\n", row, cannot(reason), strings.Repeat(" |", len(t.columns)-1))
-			continue
-		}
-		fmt.Fprintf(text, "| %s |", row)
-		for _, c := range t.columns {
-			fmt.Fprintf(text, " %s |", r.cell(row, c))
-		}
-		text.WriteString("\n")
-	}
-}
-
-func cannot(reason string) string {
-	if strings.HasPrefix(reason, "failed") || strings.HasPrefix(reason, "not measured") {
-		return reason
-	}
-	return "cannot: " + reason
-}
-
-// cell returns the median of a metric, with the least and the greatest value if there are several, or a dash if there
-// is none.
+// cell returns the median of a metric, in bold if it is better than ours, or a dash if there is none.
 func (r *report) cell(row string, c column) string {
-	values := slices.Clone(r.results.of(row, c.metric))
-	if len(values) == 0 {
+	value := median(r.results.of(row, c.metric))
+	if math.IsNaN(value) {
 		return "–"
 	}
-	if c.ratio != "" {
-		base := median(r.results.of(c.ratio, c.metric))
-		if math.IsNaN(base) || base == 0 {
-			return "–"
-		}
-		return fmt.Sprintf(c.format, median(values)/base)
+	text := fmt.Sprintf(c.format, value*cmp.Or(c.scale, 1))
+	isContender := slices.Contains(r.rowNames(), row)
+	if isContender && c.isBetter(value, median(r.results.of(ours.Name, c.metric))) {
+		return "**" + text + "**"
 	}
-	if c.scale != 0 {
-		for i := range values {
-			values[i] *= c.scale
-		}
-	}
-	least, greatest := fmt.Sprintf(c.format, slices.Min(values)), fmt.Sprintf(c.format, slices.Max(values))
-	middle := fmt.Sprintf(c.format, median(values))
-	if least == greatest {
-		return middle
-	}
-	return fmt.Sprintf("%s (%s–%s)", middle, least, greatest)
+	return text
 }
 
-// writeBetter lists the contenders that are better than ours, for each column in which one direction is better.
-func (r *report) writeBetter(text *strings.Builder) {
-	const most = 5 // names in a line
-	if !slices.Contains(r.rowNames(), ours.Name) {
-		return
-	}
-	text.WriteString("\n## Where others are better than ours\n\nA line has the medians of a column, the best first. Only differences " +
-		"of at least 5 % count; if the ranges in the table overlap, a difference can be chance. The lines compare only contenders " +
-		"that have a value in the column. The lateness after a fault is compared only if all orders were cancelled.\n\n")
-	for _, t := range r.tables() {
-		for _, c := range t.columns {
-			names := r.betterThanOurs(c)
-			if len(names) == 0 {
-				continue
-			}
-			if more := len(names) - most; more > 0 {
-				names = append(names[:most], fmt.Sprintf("and %d more", more))
-			}
-			fmt.Fprintf(text, "- %s, %s, ours %s: %s\n", t.title, c.title, r.cell(ours.Name, c), strings.Join(names, "; "))
-		}
-	}
-}
-
-// betterThanOurs returns the contenders with a better median than ours, each with the median, the best first. It leaves
-// out differences of less than 5 %, contenders without a value, and those that [column.unless] excludes.
-func (r *report) betterThanOurs(c column) (names []string) {
+// isBetter reports whether a value is better than ours by at least 5 %. If one of them is NaN, it is not.
+func (c column) isBetter(value, ours float64) bool {
 	const margin = 0.05
-	if c.better == 0 {
-		return nil
+	gain := value - ours
+	if c.better == lower {
+		gain = -gain
 	}
-	type rival struct {
-		name  string
-		value float64
-	}
-	var rivals []rival
-	base := median(r.results.of(ours.Name, c.metric))
-	for _, name := range r.rowNames() {
-		value := median(r.results.of(name, c.metric))
-		gain := value - base
-		if c.better == lower {
-			gain = -gain
-		}
-		// If a value is absent, it is NaN, and the comparisons are false.
-		excluded := median(r.results.of(name, c.unless)) > 0
-		if gain > margin*min(math.Abs(value), math.Abs(base)) && !excluded {
-			rivals = append(rivals, rival{name, value})
-		}
-	}
-	slices.SortFunc(rivals, func(a, b rival) int {
-		if c.better == higher {
-			a, b = b, a
-		}
-		return cmp.Compare(a.value, b.value)
-	})
-	for _, rival := range rivals {
-		names = append(names, fmt.Sprintf("%s "+c.format, rival.name, rival.value*cmp.Or(c.scale, 1)))
-	}
-	return names
+	return c.better != 0 && gain > margin*min(math.Abs(value), math.Abs(ours))
 }
 
-// writeContenders writes how each contender works, its settings and its source.
+// writeContenders writes how each contender works, and its settings.
 func (r *report) writeContenders(text *strings.Builder) {
-	text.WriteString("\n## Contenders\n\n| | Way | Settings | Source |\n| --- | --- | --- | --- |\n")
+	text.WriteString("\n## Contenders\n\nThe name leads to the documentation or the text that the way follows.\n\n" +
+		"| | way | settings |\n| --- | --- | --- |\n")
+	var above contender.Info
+	unless := func(text, above string) string {
+		if text == above {
+			return "as above"
+		}
+		return text
+	}
 	for _, c := range r.contenders {
-		fmt.Fprintf(text, "| %s | %s | %s | %s |\n", c.Name, c.Way, c.Settings, c.Source)
+		name := c.Name
+		if strings.HasPrefix(c.Source, "https:") {
+			name = fmt.Sprintf("[%s](%s)", c.Name, c.Source)
+		}
+		fmt.Fprintf(text, "| %s | %s | %s |\n", name, unless(c.Way, above.Way), unless(c.Settings, above.Settings))
+		above = c
 	}
 }
 
-// writePlot writes the plot of a table to a file beside the report, and a link to it to text. It writes nothing if the
-// table has no plot or no values.
-func (r *report) writePlot(text *strings.Builder, t table) error {
-	has := func(row string) bool { return r.hasValue(t, row) }
-	if !slices.ContainsFunc(r.rowNames(), has) {
-		return nil
+// writeSetups writes on which machines and with which versions the results were measured. It leaves out the lines that
+// a setup shares with an earlier one.
+func (r *report) writeSetups(text *strings.Builder) {
+	fmt.Fprintf(text, "\n## Measurements\n\nSpeed is the median of at most %d rounds, in each of which the contenders take "+
+		"turns. All values are in the [results](%s), each with its time, its seed and its setup. Figures of different "+
+		"setups compare roughly.\n", r.Rounds, filepath.Base(r.options.results))
+	seen := map[string]bool{}
+	for _, s := range r.results.setups {
+		first, last := r.results.between(s.Setup)
+		if first.IsZero() {
+			continue
+		}
+		fmt.Fprintf(text, "\nSetup %s, %s to %s:\n\n", s.Setup, first.Format(time.DateOnly), last.Format(time.DateOnly))
+		for _, line := range s.Lines {
+			if !seen[line] {
+				fmt.Fprintf(text, "- %s\n", line)
+			}
+			seen[line] = true
+		}
 	}
-	var svg string
-	switch t.workload {
-	case burst:
-		svg = r.barPlot("orders/s from the due instant to the last commit", metric{burst, "rate"}, oneStatement)
-	case steady:
-		svg = r.rangePlot(fmt.Sprintf("milliseconds late at %d orders/s: p50, p99 and max", r.Steady[0]), fmt.Sprint(r.Steady[0], "/"))
-	case growth:
-		svg = r.linePlot(fmt.Sprintf("orders/s of a burst of %d beside pending orders", r.GrowthDue))
-	default:
-		return nil
+}
+
+// writePlots writes the plots to files beside the report, and links to them to text. It leaves out a plot without
+// values.
+func (r *report) writePlots(text *strings.Builder) error {
+	low := slices.Min(r.Steady)
+	for _, p := range []struct {
+		name   string
+		metric metric
+		draw   func() string
+	}{
+		{burst, metric{burst, "rate"}, func() string {
+			return r.barPlot("orders/s from the due instant to the last commit", metric{burst, "rate"}, oneStatement)
+		}},
+		{steady, metric{steady, fmt.Sprint(low, "/p99")}, func() string {
+			return r.rangePlot(fmt.Sprintf("milliseconds late at %d orders/s: p50, p99 and max", low), fmt.Sprint(low, "/"))
+		}},
+		{growth, metric{growth, fmt.Sprint(slices.Min(r.Pending), "/burst")}, func() string {
+			return r.linePlot(fmt.Sprintf("orders/s of a burst of %d beside pending orders", r.GrowthDue))
+		}},
+	} {
+		if len(r.rows(p.metric)) == 0 {
+			continue
+		}
+		name := strings.TrimSuffix(filepath.Base(r.file), ".md") + "-" + p.name + ".svg"
+		fmt.Fprintf(text, "\n![%s](%s)\n", p.name, name)
+		if err := os.WriteFile(filepath.Join(filepath.Dir(r.file), name), []byte(p.draw()), 0o644); err != nil {
+			return err
+		}
 	}
-	name := strings.TrimSuffix(filepath.Base(r.file), ".md") + "-" + t.workload + ".svg"
-	fmt.Fprintf(text, "\n![%s](%s)\n", t.title, name)
-	return os.WriteFile(filepath.Join(filepath.Dir(r.file), name), []byte(svg), 0o644)
+	return nil
 }

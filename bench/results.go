@@ -1,61 +1,200 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
 	"math"
+	"os"
 	"slices"
 	"sync"
+	"time"
 )
 
 // metric is a figure of a workload.
 type metric struct{ workload, name string }
 
-// results holds the values of each contender's metrics, and why a contender has no values.
+// cell is what one run of one workload has measured of one contender: a line of the file of the results. A run that was
+// interrupted goes on with the cells that the file lacks.
+type cell struct {
+	Workload  string
+	Contender string
+	Run       int       // from 1
+	Seed      uint64    // see [options]
+	Setup     string    // see [setup]
+	At        time.Time // when the workload began
+	// Values are the values of the metrics by their workloads and names. A workload can have metrics of others: each
+	// that schedules orders measures how fast.
+	Values map[string]map[string][]float64 `json:",omitempty"`
+	Failed string                          `json:",omitempty"` // why there are no values
+}
+
+// report adds values of metrics. It ignores NaN, so that a figure that does not exist has no value.
+func (c *cell) report(workload string, values map[string]float64) {
+	for name, value := range values {
+		if math.IsNaN(value) {
+			continue
+		}
+		if c.Values == nil {
+			c.Values = map[string]map[string][]float64{}
+		}
+		if c.Values[workload] == nil {
+			c.Values[workload] = map[string][]float64{}
+		}
+		c.Values[workload][name] = append(c.Values[workload][name], value)
+	}
+}
+
+// setup is the machine and the versions of the programs with which cells were measured: also a line of the file.
+type setup struct {
+	Setup string // a short name that is unique in the file
+	Lines []string
+}
+
+// id identifies what a cell has measured.
+type id struct {
+	workload, contender string
+	run                 int
+}
+
+// results holds the cells of a report.
 type results struct {
+	path string // of the file; "": they are not stored
+
 	mu     sync.Mutex
-	rounds int // completed
-	values map[string]map[metric][]float64
-	cannot map[string]map[string]string // by contender and workload
+	setups []setup
+	done   map[id]cell
+	cannot map[string]map[string]string // why there are no values, by contender and workload
 }
 
-func newResults() *results {
-	return &results{values: map[string]map[metric][]float64{}, cannot: map[string]map[string]string{}}
-}
-
-// add adds a value of a metric. It ignores NaN, so that a figure that does not exist has no value.
-func (r *results) add(contender string, m metric, value float64) {
-	if math.IsNaN(value) {
-		return
+// openResults reads the results of earlier runs from a file, which need not exist. With path "" nothing is stored.
+func openResults(path string) (*results, error) {
+	r := &results{path: path, done: map[id]cell{}, cannot: map[string]map[string]string{}}
+	if path == "" {
+		return r, nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.values[contender] == nil {
-		r.values[contender] = map[metric][]float64{}
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
 	}
-	r.values[contender][m] = append(r.values[contender][m], value)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		if err := r.read(lines.Bytes()); err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w; remove the line, and its workload is measured again", path, n, err)
+		}
+	}
+	return r, lines.Err()
 }
 
-// endRound counts a round.
-func (r *results) endRound() {
+func (r *results) read(line []byte) error {
+	if bytes.HasPrefix(line, []byte(`{"Setup"`)) {
+		var s setup
+		err := json.Unmarshal(line, &s)
+		r.setups = append(r.setups, s)
+		return err
+	}
+	var c cell
+	err := json.Unmarshal(line, &c)
+	r.done[id{c.Workload, c.Contender, c.Run}] = c
+	return err
+}
+
+// describe stores the setup of the cells that follow, and returns its name.
+func (r *results) describe(lines []string) (name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.rounds++
+	for _, s := range r.setups {
+		if slices.Equal(s.Lines, lines) {
+			return s.Setup, nil
+		}
+	}
+	s := setup{Setup: fmt.Sprint(len(r.setups) + 1), Lines: lines}
+	r.setups = append(r.setups, s)
+	return s.Setup, r.append(s)
 }
 
-// completed returns the number of rounds that have ended.
-func (r *results) completed() int {
+// add adds a cell. It replaces one that failed.
+func (r *results) add(c cell) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.rounds
+	r.done[id{c.Workload, c.Contender, c.Run}] = c
+	return r.append(c)
 }
 
-// of returns the values of a metric, in the order in which they were measured.
-func (r *results) of(contender string, m metric) []float64 {
+func (r *results) append(line any) error {
+	if r.path == "" {
+		return nil
+	}
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(text, '\n'))
+	return errors.Join(err, file.Close())
+}
+
+// has reports whether a workload of a run was measured.
+func (r *results) has(workload, contender string, run int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.values[contender][m]
+	c, found := r.done[id{workload, contender, run}]
+	return found && c.Failed == ""
 }
 
-// noteMissing stores why a contender has no values for a workload.
+// of returns the values of a metric, sorted by the run and by the time when they were measured.
+func (r *results) of(contender string, m metric) (values []float64) {
+	for _, c := range r.cells(contender) {
+		values = append(values, c.Values[m.workload][m.name]...)
+	}
+	return values
+}
+
+// cells returns the cells of a contender, sorted by the run and the time.
+func (r *results) cells(contender string) []cell {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	cells := slices.DeleteFunc(slices.Collect(maps.Values(r.done)), func(c cell) bool { return c.Contender != contender })
+	slices.SortFunc(cells, func(a, b cell) int {
+		if a.Run != b.Run {
+			return a.Run - b.Run
+		}
+		return a.At.Compare(b.At)
+	})
+	return cells
+}
+
+// between returns when the first and the last cell of a setup were measured, or zero times.
+func (r *results) between(setup string) (first, last time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.done {
+		if c.Setup != setup {
+			continue
+		}
+		if first.IsZero() || c.At.Before(first) {
+			first = c.At
+		}
+		if c.At.After(last) {
+			last = c.At
+		}
+	}
+	return first, last
+}
+
+// noteMissing keeps why a contender has no values for a workload, until the program ends.
 func (r *results) noteMissing(contender, workload, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,6 +202,21 @@ func (r *results) noteMissing(contender, workload, reason string) {
 		r.cannot[contender] = map[string]string{}
 	}
 	r.cannot[contender][workload] = reason
+}
+
+// whyMissing returns why a contender has no values for a workload, or "".
+func (r *results) whyMissing(contender, workload string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if reason := r.cannot[contender][workload]; reason != "" {
+		return reason
+	}
+	for key, c := range r.done {
+		if key.contender == contender && key.workload == workload && c.Failed != "" {
+			return "failed: " + c.Failed
+		}
+	}
+	return ""
 }
 
 // median returns the median of values, or NaN if there are none.

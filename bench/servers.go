@@ -44,15 +44,18 @@ type servers struct {
 	gorm        *gorm.DB
 	store       *order.Store // for the limits and the invariants
 	redis       *redis.Client
-	rabbit      *rabbit.Server   // nil: RabbitMQ is not installed
-	pids        map[string]int32 // of the servers that the benchmark has started
-	stops       []func() error   // in the order of the starts
+	postgres    *devstack.Postgres // nil: given
+	cache       *devstack.Redis    // nil: given
+	rabbit      *rabbit.Server     // nil: RabbitMQ is not installed
+	pids        map[string]int32   // of the servers that the benchmark has started
+	stops       []func() error     // in the order of the starts
+	shopTables  string             // the ids of the shop's tables, separated by commas
 
 	keyspaceEvents string // the value of Redis's setting notify-keyspace-events before the run
 }
 
-// startServers starts the servers that contenders need, or connects to the given ones. In a given PostgreSQL it creates a
-// database of its own.
+// startServers starts the servers that contenders need, or connects to the given ones. In a given PostgreSQL it
+// creates a database of its own.
 func startServers(ctx context.Context, g given, contenders []contender.Info) (*servers, error) {
 	dir, err := devstack.TempDir()
 	if err != nil {
@@ -105,7 +108,7 @@ func (s *servers) startPostgres(ctx context.Context, g given) error {
 			return err
 		}
 		s.stops = append(s.stops, server.Stop)
-		s.databaseURL, s.pids["PostgreSQL"] = server.URL(), int32(server.Pid())
+		s.postgres, s.databaseURL, s.pids["PostgreSQL"] = server, server.URL(), int32(server.Pid())
 	}
 	if err := s.createDatabase(ctx); err != nil {
 		return fmt.Errorf("PostgreSQL: %w", err)
@@ -113,13 +116,17 @@ func (s *servers) startPostgres(ctx context.Context, g given) error {
 	if _, err := migrations.Up(ctx, s.db); err != nil {
 		return err
 	}
+	const tables = `SELECT string_agg(oid::text, ',') FROM pg_class WHERE relkind = 'r'` // and those of the catalog
+	if err := s.db.QueryRowContext(ctx, tables).Scan(&s.shopTables); err != nil {
+		return fmt.Errorf("PostgreSQL: %w", err)
+	}
 	var setting string
 	if err := s.db.QueryRowContext(ctx, `SHOW track_commit_timestamp`).Scan(&setting); err != nil {
 		return fmt.Errorf("PostgreSQL: %w", err)
 	}
 	if setting != "on" {
-		return errors.New("PostgreSQL: track_commit_timestamp is off, want on: the benchmark reads the times of commits; " +
-			"set it in postgresql.conf and restart the server")
+		return errors.New("PostgreSQL: track_commit_timestamp is off, want on: the benchmark reads the times of " +
+			"commits; set it in postgresql.conf and restart the server")
 	}
 	return nil
 }
@@ -177,7 +184,7 @@ func (s *servers) startRedis(ctx context.Context, g given) (err error) {
 			return err
 		}
 		s.stops = append(s.stops, server.Stop)
-		s.redisURL, s.pids["Redis"] = server.URL(), int32(server.Pid())
+		s.cache, s.redisURL, s.pids["Redis"] = server, server.URL(), int32(server.Pid())
 	}
 	redisOptions, err := redis.ParseURL(s.redisURL)
 	if err != nil {
@@ -260,6 +267,37 @@ func (s *servers) wipe(ctx context.Context, info contender.Info) error {
 	return s.redis.FlushDB(ctx).Err()
 }
 
+// stopStore stops the store of a contender for a time. The store keeps its data.
+func (s *servers) stopStore(ctx context.Context, info contender.Info, away time.Duration) error {
+	if needsRabbit(info) {
+		if err := s.rabbit.Kill(); err != nil {
+			return err
+		}
+		contender.Sleep(ctx, away)
+		err := s.rabbit.Restart(ctx)
+		s.pids["RabbitMQ"] = int32(s.rabbit.Pid())
+		return err
+	}
+	if err := s.cache.Stop(); err != nil {
+		return err
+	}
+	contender.Sleep(ctx, away)
+	err := s.cache.Restart(ctx)
+	s.pids["Redis"] = int32(s.cache.Pid())
+	return err
+}
+
+// restartPostgres kills PostgreSQL, and starts it again after a time.
+func (s *servers) restartPostgres(ctx context.Context, away time.Duration) error {
+	if err := s.postgres.Stop(); err != nil {
+		return err
+	}
+	contender.Sleep(ctx, away)
+	err := s.postgres.Restart(ctx)
+	s.pids["PostgreSQL"] = int32(s.postgres.Pid())
+	return err
+}
+
 // usage is what the processes of a run use.
 type usage struct {
 	seconds       map[string]processorTimes // by the name of the program
@@ -295,8 +333,8 @@ func (s *servers) usage(ctx context.Context, w *worker) (u usage, err error) {
 	}
 	err = s.db.QueryRowContext(ctx, `SELECT
 		(SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
-		 WHERE relkind = 'r' AND relname LIKE 'river%'),
-		(SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database())`).
+		 WHERE relkind = 'r' AND oid <> ALL (string_to_array($1, ',')::oid[])),
+		(SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database())`, s.shopTables).
 		Scan(&u.tables, &u.transactions)
 	return u, err
 }
@@ -385,7 +423,7 @@ func (s *servers) describe(ctx context.Context) (lines []string, err error) {
 	if s.rabbit != nil {
 		lines = append(lines, "RabbitMQ: "+s.rabbit.Version(ctx))
 	}
-	return append(lines, "Modules: "+strings.Join(modules(), ", "), "Date: "+time.Now().UTC().Format(time.DateOnly)), nil
+	return append(lines, "Modules: "+strings.Join(modules(), ", ")), nil
 }
 
 // settingsOf returns the settings of a server, which the benchmark knows only if it has started the server.
@@ -402,7 +440,10 @@ func modules() (versions []string) {
 	if !ok {
 		return nil
 	}
-	for _, name := range []string{"hibiken/asynq", "riverqueue/river", "rabbitmq/amqp091-go", "redis/go-redis/v9", "jackc/pgx/v5"} {
+	for _, name := range []string{
+		"hibiken/asynq", "riverqueue/river", "dbos-inc/dbos-transact-golang", "vgarvardt/gue/v5", "acaloiaro/neoq",
+		"rabbitmq/amqp091-go", "redis/go-redis/v9", "jackc/pgx/v5",
+	} {
 		for _, module := range build.Deps {
 			if module.Path == "github.com/"+name {
 				versions = append(versions, name+" "+module.Version)

@@ -24,8 +24,8 @@ func (s *servers) empty(ctx context.Context) error {
 		`VACUUM ANALYZE`)
 }
 
-// vacuum brings PostgreSQL into the same state before each measurement: statistics are up to date, dead rows are removed,
-// and no checkpoint is under way.
+// vacuum brings PostgreSQL into the same state before each measurement: statistics are up to date, dead rows are
+// removed, and no checkpoint is under way.
 func (s *servers) vacuum(ctx context.Context) error {
 	return s.exec(ctx, `VACUUM (ANALYZE) orders, order_items, products, outbox`, `CHECKPOINT`)
 }
@@ -39,15 +39,17 @@ func (s *servers) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// insertSQL places orders of one item each, without the shop's decisions about stock and limits. Each order has a
-// customer of its own, because the planner would expect as many orders of a new customer as the others have.
-const insertSQL = `
+// placeSQL places orders of one item each, without the shop's decisions about stock and limits. It leaves out orders
+// that exist. Each order has a customer of its own, because the planner would expect as many orders of a new customer
+// as the others have.
+const placeSQL = `
 	WITH buyers AS (
-		INSERT INTO customers (id) SELECT unnest($1::uuid[])
+		INSERT INTO customers (id) SELECT unnest($1::uuid[]) ON CONFLICT DO NOTHING
 	), placed AS (
 		INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
 		SELECT id, id, 100, 'EUR', now() - interval '1 hour', to_timestamp(due / 1e6)
 		FROM unnest($1::uuid[], $2::bigint[]) AS o (id, due)
+		ON CONFLICT (id) DO NOTHING
 		RETURNING id
 	), items AS (
 		INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name)
@@ -69,7 +71,7 @@ func (s *servers) place(ctx context.Context, due []time.Time) ([]scheduled, erro
 	const most = 50_000 // in one statement
 	for some := range slices.Chunk(orders, most) {
 		ids, dues := columns(some)
-		if _, err := s.db.ExecContext(ctx, insertSQL, ids, dues, products); err != nil {
+		if _, err := s.db.ExecContext(ctx, placeSQL, ids, dues, products); err != nil {
 			return nil, fmt.Errorf("insert orders: %w", err)
 		}
 	}
@@ -93,8 +95,8 @@ func (s *servers) move(ctx context.Context, orders []scheduled) error {
 	return err
 }
 
-// postpone gives the orders that a contender has left a deadline far away, so that the next contender does not find them
-// due.
+// postpone gives the orders that a contender has left a deadline far away, so that the next contender does not find
+// them due.
 func (s *servers) postpone(ctx context.Context) error {
 	return s.exec(ctx, `UPDATE orders SET expires_at = now() + interval '2 hours' WHERE status = 'pending' AND due_at < now()`)
 }
@@ -168,8 +170,8 @@ func (l lateness) rate() float64 {
 	return float64(l.Cancelled) / l.LastEnd
 }
 
-// values returns the figures of the lateness for the report. prefix comes before their names. If no order was cancelled,
-// there is no lateness.
+// values returns the figures of the lateness for the report. prefix comes before their names. If no order was
+// cancelled, there is no lateness.
 func (l lateness) values(prefix string) map[string]float64 {
 	values := map[string]float64{prefix + "pending": float64(l.Pending)}
 	if l.Cancelled > 0 {

@@ -23,33 +23,53 @@ type sizes struct {
 	Mixed      int           // orders with a long delay, and as many with a short one
 	Reschedule int           // orders that get an earlier deadline, and as many that get a later one
 	PlaceFor   time.Duration // how long orders are placed over HTTP
-	Lost       int           // orders that are scheduled when the store is lost
 	Pending    []int         // orders that are pending and not due, while others are cancelled
 	IdleFor    time.Duration // how long a contender with the most pending orders is watched: one sweep of ours, each 30 s
 	GrowthDue  int           // orders that are due at one instant beside the pending ones
 
-	// How long the benchmark waits for orders that are not cancelled: without a fault, after a fault, and at most if the
-	// contender's documentation says that its recovery takes longer.
-	Patience, PatienceAfterFault, MaxRecovery time.Duration
+	Patience time.Duration // how long the benchmark waits for orders that are not cancelled, without a fault
 
 	Lanes int // contenders that run at the same time, each lane with servers of its own
+
+	FaultLanes int // as Lanes, for the part faults
+	FaultRuns  int // of the part faults
+	Faults     faultSizes
+	Pressure   pressureSizes
 }
 
 var full = sizes{
-	Rounds: 5, Burst: 10_000, BurstFor: 2 * time.Second,
+	Rounds: 3, Burst: 10_000, BurstFor: 2 * time.Second,
 	Steady: []int{200, 2_000}, SteadyFor: 3 * time.Second, Breaking: []int{5_000, 20_000},
-	Unit: 700 * time.Millisecond, Mixed: 500, Reschedule: 500, PlaceFor: time.Second, Lost: 2_000,
-	Pending: []int{10_000, 100_000, 1_000_000}, IdleFor: 30 * time.Second, GrowthDue: 5_000,
-	Patience: 15 * time.Second, PatienceAfterFault: 8 * time.Second, MaxRecovery: 2 * time.Minute,
-	Lanes: 1,
+	Unit: 700 * time.Millisecond, Mixed: 500, Reschedule: 500, PlaceFor: time.Second,
+	Pending: []int{10_000, 1_000_000}, IdleFor: 30 * time.Second, GrowthDue: 5_000,
+	Patience:   15 * time.Second,
+	Lanes:      1,
+	FaultLanes: 12, FaultRuns: 2,
+	Faults: faultSizes{
+		Orders: 500, Tries: 3, Kills: 50, Bursts: 5, Lead: 3 * time.Second, Spread: 10 * time.Second, Restart: 2 * time.Second,
+		Away: 5 * time.Second, Hang: 5 * time.Second, Lost: time.Minute,
+	},
+	Pressure: pressureSizes{
+		Rates: []int{100, 250, 500, 1000, 2000, 4000, 8000}, TryFor: 6 * time.Second, Minute: time.Minute,
+		Window: 30 * time.Second, Lead: 3 * time.Second, Interval: 100 * time.Millisecond,
+	},
 }
 
 var quick = sizes{
 	Rounds: 1, Burst: 200, Steady: []int{100}, SteadyFor: time.Second,
-	Unit: 300 * time.Millisecond, Mixed: 20, Reschedule: 20, PlaceFor: 300 * time.Millisecond, Lost: 100,
+	Unit: 300 * time.Millisecond, Mixed: 20, Reschedule: 20, PlaceFor: 300 * time.Millisecond,
 	Pending: []int{1_000}, IdleFor: time.Second, GrowthDue: 100,
-	Patience: 30 * time.Second, PatienceAfterFault: 15 * time.Second, MaxRecovery: 15 * time.Second,
-	Lanes: 4,
+	Patience:   30 * time.Second,
+	Lanes:      6,
+	FaultLanes: 6, FaultRuns: 1,
+	Faults: faultSizes{
+		Orders: 50, Tries: 1, Kills: 2, Bursts: 2, Lead: time.Second, Spread: time.Second, Restart: 200 * time.Millisecond,
+		Away: time.Second, Hang: time.Second, Lost: 8 * time.Second,
+	},
+	Pressure: pressureSizes{
+		Rates: []int{50}, TryFor: time.Second, Minute: time.Second, Window: time.Second, Lead: time.Second,
+		Interval: 100 * time.Millisecond,
+	},
 }
 
 // The names of the workloads.
@@ -60,7 +80,6 @@ const (
 	place  = "place"
 	idle   = "idle"
 	growth = "growth"
-	crash  = "crash"
 
 	schedule = "schedule" // not a workload: the rate at which a contender schedules the orders of other workloads
 )
@@ -74,6 +93,12 @@ type trial struct {
 	first   bool    // the first round
 	w       *worker // nil: not started
 	backlog bool    // the process has not cancelled all orders of a workload
+	cell    cell    // of the workload that runs
+
+	// Of the part faults only.
+	ahead    func() (string, error) // see [bench]
+	others   []*worker              // processes beside w
+	poisoned []string               // the ids of orders that PostgreSQL refuses to cancel
 }
 
 // lead returns a time within which n orders can be inserted and scheduled, as early as the contender needs.
@@ -88,15 +113,15 @@ func (t *trial) lead(n int) time.Duration {
 
 // scheduleRate returns how many orders a second the contender scheduled the last time, if it has scheduled any.
 func (t *trial) scheduleRate() (rate float64, known bool) {
-	rates := t.results.of(t.info.Name, metric{schedule, "rate"})
+	rates := append(t.results.of(t.info.Name, metric{schedule, "rate"}), t.cell.Values[schedule]["rate"]...)
 	if len(rates) == 0 {
 		return 0, false
 	}
 	return rates[len(rates)-1], true
 }
 
-// prepare inserts and schedules an order for each of the offsets from a time that it returns. The time is later than the
-// end of the preparation, so the benchmark does nothing while orders become due.
+// prepare inserts and schedules an order for each of the offsets from a time that it returns. The time is later than
+// the end of the preparation, so the benchmark does nothing while orders become due.
 func (t *trial) prepare(ctx context.Context, offsets []time.Duration) (start time.Time, orders []scheduled, err error) {
 	lead := t.lead(len(offsets))
 	for range 4 {
@@ -208,13 +233,11 @@ func (t *trial) measureBurst(ctx context.Context) (l lateness, err error) {
 
 // report adds results of the contender.
 func (t *trial) report(workload string, values map[string]float64) {
-	for name, value := range values {
-		t.results.add(t.info.Name, metric{workload, name}, value)
-	}
+	t.cell.report(workload, values)
 }
 
-// steady cancels orders whose deadlines are spread evenly. It reports whether the contender keeps up: whether it cancels
-// all orders, and about as soon after their deadlines as at the lowest rate.
+// steady cancels orders whose deadlines are spread evenly. It reports whether the contender keeps up: whether it
+// cancels all orders, and about as soon after their deadlines as at the lowest rate.
 func (t *trial) steady(ctx context.Context, rate int) (keepsUp bool, err error) {
 	lasting := max(t.SteadyFor, t.info.Period)
 	start, _, err := t.prepare(ctx, evenly(rate, lasting))
@@ -229,7 +252,7 @@ func (t *trial) steady(ctx context.Context, rate int) (keepsUp bool, err error) 
 	prefix := fmt.Sprint(rate, "/")
 	t.report(steady, l.values(prefix))
 	t.report(steady, map[string]float64{prefix + "lag": (<-lag).Seconds()})
-	usual := max(median(t.results.of(t.info.Name, metric{steady, fmt.Sprint(t.Steady[0], "/p99")})), t.info.Period.Seconds())
+	usual := max(median(t.cell.Values[steady][fmt.Sprint(t.Steady[0], "/p99")]), t.info.Period.Seconds())
 	return l.Pending == 0 && l.P99 < usual+t.SteadyFor.Seconds()/10, nil
 }
 
@@ -341,90 +364,8 @@ func (t *trial) runReschedule(ctx context.Context) error {
 	return nil
 }
 
-// runCrash kills the contender in the middle of a burst, and starts it again.
-func (t *trial) runCrash(ctx context.Context) error {
-	start, _, err := t.prepare(ctx, same(t.Burst))
-	if err != nil {
-		return err
-	}
-	if err := t.untilCancelled(ctx, start, t.Burst/5); err != nil {
-		return err
-	}
-	if err := t.w.kill(); err != nil {
-		return err
-	}
-	if t.w, err = t.start(ctx, t.info); err != nil {
-		return err
-	}
-	if err := t.await(ctx, start, t.patienceAfterCrash()); err != nil {
-		return err
-	}
-	return t.reportLoss(ctx, crash, start, start, counts{})
-}
-
-// patienceAfterCrash returns how long to wait for a contender that cancels no order after a crash.
-func (t *trial) patienceAfterCrash() time.Duration {
-	return max(t.PatienceAfterFault, min(t.info.Recovery, t.MaxRecovery))
-}
-
-// untilCancelled waits until the contender has cancelled n orders of a burst that is due at a time, or for some seconds.
-// It asks the process, because a query of the database would delay the burst.
-func (t *trial) untilCancelled(ctx context.Context, due time.Time, n int) error {
-	before, err := t.w.counts()
-	if err != nil {
-		return err
-	}
-	contender.Sleep(ctx, time.Until(due))
-	for end := due.Add(t.Patience); time.Now().Before(end) && ctx.Err() == nil; contender.Sleep(ctx, 5*time.Millisecond) {
-		now, err := t.w.counts()
-		if err != nil || now.Cancelled-before.Cancelled >= n {
-			return err
-		}
-	}
-	return nil
-}
-
-// reportLoss reports what became of the orders whose deadlines are from start to last, after a fault. before has the
-// counts of the process before these orders.
-func (t *trial) reportLoss(ctx context.Context, workload string, start, last time.Time, before counts) error {
-	l, err := t.lateness(ctx, start, last)
-	if err != nil {
-		return err
-	}
-	c, err := t.w.counts()
-	if err != nil {
-		return err
-	}
-	t.report(workload, map[string]float64{"pending": float64(l.Pending), "doubled": float64(c.Repeated - before.Repeated)})
-	if l.Cancelled > 0 {
-		t.report(workload, map[string]float64{"max": l.Max})
-	}
-	return nil
-}
-
-// runLost wipes the store beside the table while orders are scheduled.
-func (t *trial) runLost(ctx context.Context) error {
-	spread := 2 * t.Unit
-	start, _, err := t.prepare(ctx, evenly(int(float64(t.Lost)/spread.Seconds()), spread))
-	if err != nil {
-		return err
-	}
-	before, err := t.w.counts()
-	if err != nil {
-		return err
-	}
-	if err := t.wipe(ctx, t.info); err != nil {
-		return err
-	}
-	last := start.Add(spread)
-	if err := t.await(ctx, last, t.PatienceAfterFault); err != nil {
-		return err
-	}
-	return t.reportLoss(ctx, contender.StoreLost, start, last, before)
-}
-
-// runGrowth starts the contender, and cancels a burst beside pending orders that are in the table already. With the most
-// pending orders it also measures their memory, and what an idle contender costs.
+// runGrowth starts the contender, and cancels a burst beside pending orders that are in the table already. With the
+// most pending orders it also measures their memory, and what an idle contender costs.
 func (t *trial) runGrowth(ctx context.Context, pending []scheduled, most bool) error {
 	if err := t.clean(ctx, t.info); err != nil {
 		return err
@@ -433,7 +374,7 @@ func (t *trial) runGrowth(ctx context.Context, pending []scheduled, most bool) e
 	if err != nil {
 		return err
 	}
-	if t.w, err = t.start(ctx, t.info); err != nil {
+	if t.w, err = t.start(ctx, t.info, instance{}); err != nil {
 		return err
 	}
 	if !t.info.Loads {
@@ -481,12 +422,14 @@ func (t *trial) idle(ctx context.Context, empty usage, n int) error {
 		"redis":        float64(after.redisCommands-before.redisCommands-1) / seconds, // 1: the benchmark's INFO
 		"transactions": float64(after.transactions-before.transactions-1) / seconds,   // 1: the benchmark's SELECT
 	})
+	processor := 0.0
 	for name := range after.seconds {
 		if name == string(contender.Rabbit) && !needsRabbit(t.info) {
 			continue
 		}
-		t.report(idle, map[string]float64{name: 100 * after.seconds[name].since(before.seconds[name]) / seconds})
+		processor += 100 * after.seconds[name].since(before.seconds[name]) / seconds
 	}
+	t.report(idle, map[string]float64{"processor": processor})
 	return nil
 }
 

@@ -7,15 +7,17 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/reconcile"
 )
 
 // Contender is one way to time out orders. Its methods may be called concurrently.
 type Contender interface {
-	// Schedule arranges that each of the orders is cancelled when it is due. The orders are committed, and each is in the
-	// slice once. An order that is scheduled already gets a new due time, earlier or later.
+	// Schedule arranges that each of the orders is cancelled when it is due. The orders are committed, and each is in
+	// the slice once. An order that is scheduled already gets a new due time, earlier or later.
 	Schedule(ctx context.Context, orders []Order) error
 	// Run cancels orders until ctx ends, and then returns nil within a second. It calls ready once, when it can cancel
 	// orders. If a server does not answer, Run keeps trying.
@@ -26,6 +28,13 @@ type Contender interface {
 type Cleaner interface {
 	// Clean removes everything that earlier runs left. It is called before Run and Schedule.
 	Clean(ctx context.Context) error
+}
+
+// Placer is a [Contender] whose documentation has a way to place an order so that it cannot be committed without being
+// scheduled. The orders of another contender are committed first, and then scheduled.
+type Placer interface {
+	// Place commits the orders with [Env.Place], and schedules them.
+	Place(ctx context.Context, orders []Order) error
 }
 
 // Order is an order that must be cancelled when it is due. Due has a reading of the monotonic clock, so time.Until is
@@ -50,7 +59,13 @@ type Env struct {
 	// schedule them again.
 	Cancel func(ctx context.Context, ids ...string) (early []Order, err error)
 
-	// Orders is the shop's table of orders. Only the shop's own way uses it directly.
+	// Place commits those of the orders that are not in the table yet, in one transaction. Unless also is nil, Place
+	// calls it in the same transaction.
+	Place func(ctx context.Context, orders []Order, also func(ctx context.Context, tx pgx.Tx) error) error
+
+	// Handle and Orders are for the shop's own way: Handle does for its worker what Cancel does for the others, and
+	// Orders is the shop's table of orders.
+	Handle delay.Handler
 	Orders *reconcile.Table
 
 	DB          *sql.DB // the shop's database
@@ -58,6 +73,7 @@ type Env struct {
 	Redis       redis.UniversalClient
 	RedisURL    string
 	RabbitURL   string // amqp://…; empty if no contender of the run needs RabbitMQ
+	Process     string // a name that is different for each process that runs at the same time, and kept after a restart
 	Log         *slog.Logger
 }
 
@@ -81,9 +97,9 @@ type Info struct {
 	Cannot map[string]string
 	// Period is the time between two looks at the orders, if it is so long that each workload runs only once.
 	Period time.Duration
-	// Recovery is the longest time after which the contender repeats the tasks of a killed process, according to its
-	// documentation.
-	Recovery time.Duration
+	// Lease is the time after which an order whose cancellation has not ended is delivered again, according to the
+	// contender's documentation; 0 if it is not delivered again while the process lives.
+	Lease time.Duration
 	// Loads reports whether Run reads the pending orders from the table, so that nobody needs to schedule them again.
 	Loads bool
 	// Ahead is how long before its deadline an order must be scheduled to be treated like one with a long delay.
@@ -95,7 +111,6 @@ type Info struct {
 // The names of workloads that a contender may not be able to do.
 const (
 	Reschedule = "reschedule" // a deadline that moves
-	StoreLost  = "store lost" // the store beside the table is wiped
 	Memory     = "memory"     // of the store beside the table
 )
 

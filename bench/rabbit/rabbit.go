@@ -104,18 +104,24 @@ func (s *Server) Pid() int { return s.broker.cmd.Process.Pid }
 // no effect.
 func (s *Server) Stop() error { return errors.Join(s.broker.kill(), s.epmd.kill()) }
 
-// Wipe kills the server (SIGKILL), deletes its data and starts it again with the same address. If another process uses
-// one of the server's ports for a short time, as a client's connection does, Wipe starts the server once more.
+// Kill kills the server (SIGKILL), which keeps its data.
+func (s *Server) Kill() error { return s.broker.kill() }
+
+// Restart starts the server again after [Server.Kill] with the same address. If another process uses one of the server's
+// ports for a short time, as a client's connection does, Restart starts the server once more.
+func (s *Server) Restart(ctx context.Context) error {
+	return whilePortTaken(func() error { return s.startBroker(ctx) })
+}
+
+// Wipe kills the server (SIGKILL), deletes its data and starts it again with the same address.
 func (s *Server) Wipe(ctx context.Context) error {
-	if err := s.broker.kill(); err != nil {
+	if err := s.Kill(); err != nil {
 		return err
 	}
-	return whilePortTaken(func() error {
-		if err := os.RemoveAll(s.data()); err != nil {
-			return fmt.Errorf("delete the data of RabbitMQ: %w", err)
-		}
-		return s.startBroker(ctx)
-	})
+	if err := os.RemoveAll(s.data()); err != nil {
+		return fmt.Errorf("delete the data of RabbitMQ: %w", err)
+	}
+	return s.Restart(ctx)
 }
 
 // Version returns the version that the server reports, or "unknown" if the server does not answer.

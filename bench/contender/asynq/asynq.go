@@ -31,12 +31,10 @@ import (
 // Contenders has the two variants.
 var Contenders = []contender.Info{
 	info("asynq, as shipped",
-		"the defaults: as many tasks at a time as the process has CPUs, polls of the sorted set every 5 s and of the "+
-			"list every second; due times rounded up to a second; ShutdownTimeout 500 ms",
+		"the defaults: a task for each CPU, polls every 5 s; due times rounded up to a second",
 		asynq.Config{}),
 	info("asynq, tuned",
-		"64 tasks at a time, polls of the sorted set and of the list every 100 ms; due times rounded up to a second; "+
-			"ShutdownTimeout 500 ms",
+		"64 tasks at a time, polls every 100 ms; due times rounded up to a second",
 		asynq.Config{
 			Concurrency:              64,
 			DelayedTaskCheckInterval: 100 * time.Millisecond,
@@ -51,9 +49,7 @@ func info(name, settings string, config asynq.Config) contender.Info {
 		Source:   "https://github.com/hibiken/asynq/wiki/Getting-Started",
 		Settings: settings,
 		Servers:  []contender.Server{contender.Redis},
-		// A server that starts right after the kill finds the tasks after 60 s: the lease and the margin have ended. The
-		// delay of the retry is up to 44 s, and the polls of the sorted set and of the list add up to 6 s.
-		Recovery: 2 * time.Minute,
+		Lease:    30 * time.Minute, // the default timeout of a task, because a server that lives extends the lease
 		New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 			return &tasks{
 				env:       env,

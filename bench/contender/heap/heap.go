@@ -22,7 +22,6 @@ var Contenders = []contender.Info{{
 	Way:      "A delay queue in the process holds all pending orders, and workers cancel each order that is due.",
 	Source:   "https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/util/concurrent/DelayQueue.html",
 	Settings: "8 workers",
-	Cannot:   inprocess.Cannot,
 	Loads:    true,
 	New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 		return inprocess.New(env, &delayQueue{changed: make(chan struct{}, 1)}), nil

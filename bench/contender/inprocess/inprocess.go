@@ -19,9 +19,6 @@ type Timers interface {
 	Deliver(ctx context.Context, ids chan<- string)
 }
 
-// Cannot is the [contender.Info] Cannot of the contenders of this kind.
-var Cannot = map[string]string{contender.StoreLost: "no store besides the process; see crash"}
-
 // New returns a contender that keeps the orders in timers.
 func New(env contender.Env, timers Timers) contender.Contender {
 	return &inProcess{env: env, timers: timers}

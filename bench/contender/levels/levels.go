@@ -1,7 +1,7 @@
 // Package levels keeps a FIFO queue for each of a few fixed delays, as RocketMQ 4 does, here in Redis Streams. All
-// orders in one queue wait for the same time, so the head is always the next one that is due. The cost to add or to move
-// an order does not depend on the number of orders that wait. Each level has a mover. It moves orders that have waited
-// long enough into a ready stream, which a consumer group reads.
+// orders in one queue wait for the same time, so the head is always the next one that is due. The cost to add or to
+// move an order does not depend on the number of orders that wait. Each level has a mover. It moves orders that have
+// waited long enough into a ready stream, which a consumer group reads.
 //
 // An order goes to the shortest level that is at least its delay, so that it is never early.
 //
@@ -23,14 +23,12 @@ import (
 
 // Contenders has the one variant.
 var Contenders = []contender.Info{{
-	Name: "fixed delay levels",
-	Way: "Each of RocketMQ 4's 18 delays has a FIFO queue, here a Redis Stream; movers watch the heads, " +
-		"and a consumer group reads what is due.",
-	Source: "https://rocketmq.apache.org/docs/4.x/producer/04message3/",
-	Settings: "Redis Streams, not a broker. As RocketMQ: the levels; an empty level is read each 100 ms. " +
-		"Not from it: 500 orders a move; pending entries are delivered again after 10 s.",
+	Name:     "fixed delay levels",
+	Way:      "A FIFO queue for each of RocketMQ 4's 18 delays; movers watch the heads, and a consumer group reads what is due.",
+	Source:   "https://rocketmq.apache.org/docs/4.x/producer/04message3/",
+	Settings: "Redis Streams, not a broker; RocketMQ's levels, read each 100 ms; 500 orders a move, XAUTOCLAIM after 10 s",
 	Servers:  []contender.Server{contender.Redis},
-	Recovery: 15 * time.Second, // the idle time of XAUTOCLAIM
+	Lease:    10 * time.Second, // the idle time of XAUTOCLAIM
 	New:      open,
 }}
 

@@ -4,10 +4,10 @@
 // PostgreSQL delivers notifications only to sessions that listen at the time. So the process reads the earliest due
 // time from the table when it starts, after it has cancelled orders, and when it connects again.
 //
-// A notification can be missing: the placing process died before it sent one, or the connection broke without an error.
-// The process does not notice that. An order that is due before all others is then late, until the timer fires. Commits
-// that notify wait for each other, because each takes a lock that the whole server shares. So one notification announces
-// a batch.
+// A notification can be missing: the placing process died before it sent one, or the connection broke without an
+// error. The process does not notice that. An order that is due before all others is then late, until the timer fires.
+// Commits that notify wait for each other, because each takes a lock that the whole server shares. So one notification
+// announces a batch.
 package notify
 
 import (

@@ -1,12 +1,13 @@
-// Package ours is the shop's own way, assembled as in cmd/shop: an outbox with a publisher and a relay, a queue of Redis
-// sorted sets with leases, a worker that claims batches and sleeps until the next task is due, and a reconciler that
-// compares the table with the queue. All components have their defaults and run in one process.
+// Package ours is the shop's own way, assembled as in cmd/shop: an outbox with a publisher and a relay, a queue of
+// Redis sorted sets with leases, a worker that claims batches and sleeps until the next task is due, and a reconciler
+// that compares the table with the queue. All components have their defaults and run in one process.
 package ours
 
 import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
@@ -26,7 +27,7 @@ var Contenders = []contender.Info{{
 	Source:   "the README.md of the repository",
 	Settings: "defaults",
 	Servers:  []contender.Server{contender.Redis},
-	Recovery: 5 * time.Second, // the lease, and some time
+	Lease:    2500 * time.Millisecond,
 	New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 		return newShop(env)
 	},
@@ -39,6 +40,7 @@ type shop struct {
 	relay      *delay.Relay
 	worker     *delay.Worker
 	reconciler *reconcile.Reconciler
+	place      func(context.Context, []contender.Order, func(context.Context, pgx.Tx) error) error // see [contender.Env]
 }
 
 func newShop(env contender.Env) (*shop, error) {
@@ -55,8 +57,9 @@ func newShop(env contender.Env) (*shop, error) {
 		queue:      queue,
 		publisher:  delay.NewPublisher(queue, outbox, env.Log, metrics),
 		relay:      delay.NewRelay(queue, outbox, env.Log, metrics),
-		worker:     delay.NewWorker(queue, env.Orders.Handle, delay.WorkerConfig{}, env.Log, metrics),
+		worker:     delay.NewWorker(queue, env.Handle, delay.WorkerConfig{}, env.Log, metrics),
 		reconciler: reconciler,
+		place:      env.Place,
 	}, nil
 }
 
@@ -67,6 +70,42 @@ func (s *shop) Schedule(ctx context.Context, orders []contender.Order) error {
 		msgs[i] = delay.In(o.ID, o.Left())
 	}
 	return s.queue.Schedule(ctx, msgs...)
+}
+
+// outboxSQL writes the outbox rows of orders, and returns the time until each is due by PostgreSQL's clock, as the
+// shop's statement that places orders does.
+const outboxSQL = `
+	WITH owed AS (
+		INSERT INTO outbox (kind, task_id, due_at)
+		SELECT $1, id::text, due_at FROM orders WHERE id = ANY ($2::uuid[])
+		RETURNING task_id, due_at
+	)
+	SELECT task_id, greatest(extract(epoch FROM due_at - clock_timestamp()) * 1e9, 0)::bigint FROM owed`
+
+// Place commits the orders together with their outbox rows, and then publishes their tasks.
+func (s *shop) Place(ctx context.Context, orders []contender.Order) error {
+	ids := make([]string, len(orders))
+	for i, o := range orders {
+		ids[i] = o.ID
+	}
+	var msgs []delay.Message
+	err := s.place(ctx, orders, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, outboxSQL, order.CancelKind, ids)
+		if err != nil {
+			return err
+		}
+		msgs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (delay.Message, error) {
+			var id string
+			var left time.Duration
+			err := row.Scan(&id, &left)
+			return delay.In(id, left), err
+		})
+		return err
+	})
+	if err == nil {
+		s.publisher.Publish(ctx, msgs...) // the relay repeats it after an error
+	}
+	return err
 }
 
 // Publish is the fast path of orders that the service has placed, with their outbox rows.

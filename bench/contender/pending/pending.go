@@ -12,10 +12,7 @@ import (
 )
 
 // Cannot is the [contender.Info] Cannot of the contenders that need no other store.
-var Cannot = map[string]string{
-	contender.Memory:    "no store besides the table",
-	contender.StoreLost: "no store besides the table",
-}
+var Cannot = map[string]string{contender.Memory: "no store besides the table"}
 
 // loadPage is the size of a page of all pending orders. Reading is all that happens to such a page, so it is larger
 // than [contender.Batch].

@@ -12,6 +12,7 @@ package polling
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -101,13 +102,12 @@ func (p *poller) Run(ctx context.Context, ready func()) error {
 }
 
 func cancelOneByOne(ctx context.Context, env contender.Env) error {
-	return pending.Due(ctx, env.DB, func(page []contender.Order) error {
+	return pending.Due(ctx, env.DB, func(page []contender.Order) (err error) {
 		for _, order := range page {
 			// The next poll finds an order that must be tried again.
-			if _, err := env.Cancel(ctx, order.ID); err != nil {
-				return err
-			}
+			_, failed := env.Cancel(ctx, order.ID)
+			err = errors.Join(err, failed)
 		}
-		return nil
+		return err
 	})
 }

@@ -54,7 +54,7 @@ var Contenders = []contender.Info{
 		Name:     "RabbitMQ, per-queue TTL",
 		Way:      "A message per order expires in a queue for its delay; RabbitMQ moves it to the consumers' queue.",
 		Source:   "https://www.rabbitmq.com/docs/dlx",
-		Settings: settings + "; 14 levels of delay from 1 s to 24 h",
+		Settings: "as above; 14 levels of delay from 1 s to 24 h",
 		Servers:  []contender.Server{contender.Rabbit},
 		New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 			return &queue{env: env, due: queueTTLDue, waiting: queueTTLWaiting()}, nil
@@ -62,8 +62,8 @@ var Contenders = []contender.Info{
 	},
 }
 
-const settings = "durable classic queues in lazy mode, which RabbitMQ ignores from 3.12 on; persistent messages, " +
-	"publisher confirms for each batch, prefetch 250, 8 consumers that collect a batch for 5 ms"
+const settings = "durable classic queues in lazy mode, persistent messages, publisher confirms, prefetch 250, 8 " +
+	"consumers that collect a batch for 5 ms"
 
 // The queues of expired messages.
 const (

@@ -6,9 +6,9 @@
 //
 // Redisson has the scripts in its class RedissonDelayedQueue and the timer in QueueTransferTask.
 //
-// Known weaknesses: a process that dies loses the elements that it has popped. A move searches the list for each element
-// with LREM. It is slow if the list is long and not in the order of the due times. Redisson's documentation calls
-// RDelayedQueue deprecated, and refers to the Reliable Queue of the commercial edition.
+// Known weaknesses: a process that dies loses the elements that it has popped. A move searches the list for each
+// element with LREM. It is slow if the list is long and not in the order of the due times. Redisson's documentation
+// calls RDelayedQueue deprecated, and refers to the Reliable Queue of the commercial edition.
 package redisson
 
 import (
@@ -31,16 +31,16 @@ var Contenders = []contender.Info{
 		Name:   "Redisson's delayed queue",
 		Way:    "Clients set a timer to the first due time in a ZSET, and move due elements to a list for the consumers.",
 		Source: source,
-		Settings: "In Go, not Java. As Redisson: 100 elements a move, tried again 1.5 s after an error. " +
-			"Not from it: 8 consumers; BLPOP waits for 0.5 s; a failed cancellation is offered again after 1 s.",
+		Settings: "in Go; as Redisson: 100 elements a move, tried again after 1.5 s; 8 consumers, which offer what " +
+			"failed again after 1 s",
 		Servers: []contender.Server{contender.Redis},
 		New:     config{batch: 1}.open,
 	},
 	{
 		Name:     "Redisson's delayed queue, batches",
-		Way:      "As Redisson's delayed queue, but a consumer drains up to 500 elements that are ready.",
+		Way:      "As the one above, but a consumer takes up to 500 elements that are ready.",
 		Source:   source,
-		Settings: "After each pop, a consumer drains up to 499 more elements, as RBlockingQueue.drainTo does.",
+		Settings: "a consumer drains up to 499 more elements, as RBlockingQueue.drainTo does",
 		Servers:  []contender.Server{contender.Redis},
 		New:      config{batch: contender.Batch}.open,
 	},

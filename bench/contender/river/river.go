@@ -9,9 +9,9 @@
 // interval. A worker gets one job at a time, so each order is cancelled in a transaction of its own. A job that is done
 // stays in the table for a day.
 //
-// If a process is killed, its jobs in progress run again only after RescueStuckJobsAfter, an hour by default. The leader
-// looks for such jobs every 30 seconds. If the killed process was the leader, another client becomes the leader after up
-// to 21 seconds: the leader's row expires after 15 seconds, and the other clients try every 5 to 6 seconds.
+// If a process is killed, its jobs in progress run again only after RescueStuckJobsAfter, an hour by default. The
+// leader looks for such jobs every 30 seconds. If the killed process was the leader, another client becomes the leader
+// after up to 21 seconds: the leader's row expires after 15 seconds, and the other clients try every 5 to 6 seconds.
 package river
 
 import (
@@ -32,27 +32,25 @@ import (
 // Contenders has the two variants.
 var Contenders = []contender.Info{
 	info("River, as shipped",
-		"100 workers, as in the guide to get started; the other defaults: a fetch every second, at most every 100 ms",
-		variant{workers: 100, recovery: time.Hour}), // the default of RescueStuckJobsAfter
+		"100 workers, as in the guide; the defaults: a fetch each second, a rescue after an hour",
+		variant{workers: 100, timeout: time.Minute}), // the default of JobTimeout
 	info("River, tuned",
-		"500 workers, a fetch every 50 ms, at most every 10 ms, 16 connections, JobTimeout 10 s, "+
-			"RescueStuckJobsAfter 15 s; the interval of the scheduler, 5 s, has no public setting",
+		"500 workers, a fetch every 50 ms, 16 connections, JobTimeout 10 s, RescueStuckJobsAfter 15 s",
 		variant{
 			workers: 500, connections: 16,
-			// RescueStuckJobsAfter, the two intervals of the leader, 30 s and 5 s, the delay of the retry, and some time.
-			recovery: time.Minute,
+			timeout: 10 * time.Second,
 			config: river.Config{
 				FetchCooldown: 10 * time.Millisecond, FetchPollInterval: 50 * time.Millisecond,
-				JobTimeout: 10 * time.Second, RescueStuckJobsAfter: 15 * time.Second,
+				RescueStuckJobsAfter: 15 * time.Second,
 			},
 		}),
 }
 
-// variant has the settings that differ from the defaults, and the longest time until a killed process's jobs run again.
+// variant has the settings that differ from the defaults, and the longest time for a job.
 type variant struct {
 	workers     int
 	connections int32
-	recovery    time.Duration
+	timeout     time.Duration
 	config      river.Config
 }
 
@@ -62,10 +60,7 @@ func info(name, settings string, v variant) contender.Info {
 		Way:      "A scheduled job per order in a table of PostgreSQL, which clients poll.",
 		Source:   "https://riverqueue.com/docs/scheduled-jobs",
 		Settings: settings,
-		Cannot: map[string]string{
-			contender.StoreLost: "it keeps nothing outside of PostgreSQL",
-		},
-		Recovery: v.recovery,
+		Lease:    v.timeout,
 		Ahead:    6 * time.Second, // the interval of the scheduler, and some time
 		New:      func(ctx context.Context, env contender.Env) (contender.Contender, error) { return newJobs(ctx, env, v) },
 	}
@@ -91,6 +86,7 @@ func newJobs(ctx context.Context, env contender.Env, v variant) (*jobs, error) {
 		return nil, err
 	}
 	config := v.config
+	config.JobTimeout = v.timeout
 	config.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: v.workers}}
 	config.Workers = river.NewWorkers()
 	config.Logger = slog.New(warnings{env.Log.Handler()})
@@ -120,14 +116,26 @@ func (j *jobs) Clean(ctx context.Context) error {
 
 // Schedule inserts a job for each order with COPY. An order with a new due time gets a second job.
 func (j *jobs) Schedule(ctx context.Context, orders []contender.Order) error {
-	var params []river.InsertManyParams
+	_, err := j.client.InsertManyFast(ctx, params(orders))
+	return err
+}
+
+// Place inserts the jobs in the transaction that places the orders:
+// https://riverqueue.com/docs/transactional-enqueueing.
+func (j *jobs) Place(ctx context.Context, orders []contender.Order) error {
+	return j.env.Place(ctx, orders, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := j.client.InsertManyFastTx(ctx, tx, params(orders))
+		return err
+	})
+}
+
+func params(orders []contender.Order) (all []river.InsertManyParams) {
 	for _, order := range orders {
-		params = append(params, river.InsertManyParams{
+		all = append(all, river.InsertManyParams{
 			Args: timeout{OrderID: order.ID}, InsertOpts: &river.InsertOpts{ScheduledAt: order.Due},
 		})
 	}
-	_, err := j.client.InsertManyFast(ctx, params)
-	return err
+	return all
 }
 
 // stopTimeout limits how long Run waits for the client to stop. While PostgreSQL does not answer, the client tries for

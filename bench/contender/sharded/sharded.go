@@ -27,15 +27,14 @@ import (
 // Contenders has the one variant.
 var Contenders = []contender.Info{{
 	Name: "sharded ZSETs → Stream",
-	Way: "Due times are in 4 ZSETs; an elected dispatcher for each moves due orders into a Redis Stream, " +
-		"which a consumer group reads.",
+	Way:  "An elected dispatcher for each of 4 ZSETs moves due orders into a Stream, which a consumer group reads.",
 	Source: "https://medium.com/airbnb-engineering/" +
 		"dynein-building-a-distributed-delayed-job-queueing-system-93ab10f05f99",
-	Settings: "Redis, not DynamoDB and SQS. Not from the source: 4 shards, a tick of 100 ms (Dynein: 1 s), " +
-		"500 orders a move, locks of 5 s; pending entries are delivered again after 10 s.",
-	Servers:  []contender.Server{contender.Redis},
-	Recovery: 20 * time.Second, // the lock of a shard, and the idle time of XAUTOCLAIM
-	New:      open,
+	Settings: "Redis, not DynamoDB and SQS; a tick of 100 ms (Dynein: 1 s), 500 orders a move, locks of 5 s, " +
+		"XAUTOCLAIM after 10 s",
+	Servers: []contender.Server{contender.Redis},
+	Lease:   10 * time.Second, // the idle time of XAUTOCLAIM
+	New:     open,
 }}
 
 const (
@@ -105,8 +104,8 @@ func (q *queue) Schedule(ctx context.Context, orders []contender.Order) error {
 	return err
 }
 
-// Run runs the dispatchers and the consumers. Each dispatcher begins at a random time within a tick, so that their ticks
-// do not coincide.
+// Run runs the dispatchers and the consumers. Each dispatcher begins at a random time within a tick, so that their
+// ticks do not coincide.
 func (q *queue) Run(ctx context.Context, ready func()) error {
 	var dispatchers sync.WaitGroup
 	for shard := range shards {

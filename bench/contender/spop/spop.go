@@ -42,12 +42,11 @@ const (
 
 // Contenders is the one variant.
 var Contenders = []contender.Info{{
-	Name:   "ZSET → Set, SPOP",
-	Way:    "A mover copies due members of a sorted set to a set; consumers SPOP, cancel, and ZREM last.",
-	Source: "https://redis.io/docs/latest/commands/spop/",
-	Settings: "Not from the source: a move each second; 8 consumers, each sleeps 1 s when the set is empty; " +
-		"scores in ms.",
-	Servers: []contender.Server{contender.Redis},
+	Name:     "ZSET → Set, SPOP",
+	Way:      "A mover copies due members of a sorted set to a set; consumers SPOP, cancel, and ZREM last.",
+	Source:   "https://redis.io/docs/latest/commands/spop/",
+	Settings: "a move each second; 8 consumers, each sleeps 1 s when the set is empty",
+	Servers:  []contender.Server{contender.Redis},
 	New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 		return &queue{env: env}, nil
 	},

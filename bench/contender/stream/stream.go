@@ -52,7 +52,7 @@ func (q *Queue) Run(ctx context.Context, ready func()) {
 
 	var consumers sync.WaitGroup
 	for i := range contender.Workers {
-		consumer := strconv.Itoa(i)
+		consumer := q.Env.Process + "-" + strconv.Itoa(i) // a name must be of one consumer only
 		consumers.Go(func() { q.repeat(ctx, func() error { return q.consume(ctx, consumer) }) })
 	}
 	consumers.Go(func() { q.repeat(ctx, func() error { return q.reclaim(ctx) }) })
@@ -95,7 +95,7 @@ func (q *Queue) consume(ctx context.Context, consumer string) error {
 // reclaim delivers entries again that a consumer has not acknowledged.
 func (q *Queue) reclaim(ctx context.Context) error {
 	entries, _, err := q.Env.Redis.XAutoClaim(ctx, &redis.XAutoClaimArgs{
-		Stream: q.Key, Group: group, Consumer: "reclaim", MinIdle: minIdle, Start: "0-0", Count: contender.Batch,
+		Stream: q.Key, Group: group, Consumer: q.Env.Process + "-reclaim", MinIdle: minIdle, Start: "0-0", Count: contender.Batch,
 	}).Result()
 	if err != nil {
 		return err

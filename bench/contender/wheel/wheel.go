@@ -2,8 +2,8 @@
 // Timing Wheels". A wheel is a ring of slots. Adding a timer to its slot costs O(1), where a heap costs O(log n).
 //
 // A hashed wheel has one ring. Each tick it moves to the next slot and checks every timer there, including timers for
-// later turns. A hierarchical wheel has several rings. Each ring has coarser slots than the one before it. When the time
-// of a coarse slot begins, its timers move to finer slots.
+// later turns. A hierarchical wheel has several rings. Each ring has coarser slots than the one before it. When the
+// time of a coarse slot begins, its timers move to finer slots.
 //
 // The wheels are written here, with the defaults of Netty and Kafka, because no Go library fits. The hashed wheel of
 // go-zero v1.10.3 (core/collection) is maintained, but fires timers before their time, and fires a timer that was moved
@@ -30,7 +30,6 @@ var Contenders = []contender.Info{
 		Way:      "A ring of slots in the process holds all pending orders; each tick delivers the due orders of one slot.",
 		Source:   "https://netty.io/4.2/api/io/netty/util/HashedWheelTimer.html",
 		Settings: "tick 100 ms and 512 slots, Netty's defaults; 8 workers",
-		Cannot:   inprocess.Cannot,
 		Loads:    true,
 		New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 			return inprocess.New(env, &hashed{start: time.Now()}), nil
@@ -41,7 +40,6 @@ var Contenders = []contender.Info{
 		Way:      "Rings of finer and coarser slots in the process hold all pending orders.",
 		Source:   "https://www.confluent.io/blog/apache-kafka-purgatory-hierarchical-timing-wheels/",
 		Settings: "tick 1 ms and 20 slots a ring, Kafka's defaults; 8 workers",
-		Cannot:   inprocess.Cannot,
 		Loads:    true,
 		New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 			return inprocess.New(env, &hierarchical{start: time.Now(), changed: make(chan struct{}, 1)}), nil

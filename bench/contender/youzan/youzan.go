@@ -26,13 +26,12 @@ import (
 // Contenders has the one variant.
 var Contenders = []contender.Info{{
 	Name: "Youzan's buckets",
-	Way: "A pool holds the jobs; every second a timer for each ZSET of due times moves due jobs to a ready list; " +
-		"a reserved job comes back after its TTR unless it is finished.",
-	Source: "https://tech.youzan.com/queuing_delay/",
-	Settings: "As ouqiang/delay-queue: 3 buckets, a scan each second, due times in whole seconds (rounded up here), " +
-		"one job a pop, a TTR of 60 s (an example in its README). Not from it: 8 consumers; BLPOP waits for 0.5 s.",
+	Way: "Each second, jobs that are due move from ZSETs to a ready list; a job comes back after its TTR unless it " +
+		"is finished.",
+	Source:   "https://tech.youzan.com/queuing_delay/",
+	Settings: "as ouqiang/delay-queue: 3 buckets, whole seconds (rounded up), one job a pop, a TTR of 60 s; 8 consumers",
 	Servers:  []contender.Server{contender.Redis},
-	Recovery: 65 * time.Second, // the TTR, and a scan
+	Lease:    time.Minute, // the TTR
 	New:      open,
 }}
 

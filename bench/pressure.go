@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"example.com/shop/bench/contender"
+	"example.com/shop/bench/contender/ours"
+)
+
+// pressure is the workload of the part of this name: orders are placed and cancelled for minutes, and for one of them a
+// snapshot is open, which keeps PostgreSQL from removing dead rows.
+const pressure = "pressure"
+
+// pressureSizes are the sizes of the part pressure.
+type pressureSizes struct {
+	Rates    []int         // orders a second that are tried, in this order, to find out which the contender sustains
+	TryFor   time.Duration // each rate
+	Minute   time.Duration // a third of the workload
+	Window   time.Duration // at the end of each third, of which the figures are
+	Lead     time.Duration // from the placement of an order to its deadline
+	Interval time.Duration // between two groups of orders
+}
+
+// pressed are the contenders that a team would choose for such a load, one of each kind.
+var pressed = []string{
+	ours.Name, "poll 1s, set-based", "LISTEN/NOTIFY + timer", "in-process heap", "ZSET poll, batches",
+	"Redisson's delayed queue, batches", "sharded ZSETs → Stream", "RabbitMQ, per-message TTL", "asynq, tuned",
+	"River, tuned", "DBOS, tuned", "gue, tuned",
+}
+
+// runPressure runs the workload pressure.
+func (b *bench) runPressure(ctx context.Context) error {
+	return b.inTurns(1, func(info contender.Info) error {
+		show := b.progress.step(pressure + ": " + info.Name)
+		if !slices.Contains(pressed, info.Name) || b.isQuick && info.Name != ours.Name || b.missing(info) != "" {
+			return nil
+		}
+		t := b.trial(info)
+		defer t.end()
+		return b.measure(ctx, t, pressure, 1, show, func() error {
+			return t.do(ctx, func() error { return t.runPressure(ctx) })
+		})
+	})
+}
+
+func (t *trial) runPressure(ctx context.Context) error {
+	sustained, err := t.sustained(ctx)
+	if err != nil {
+		return err
+	}
+	rate := max(sustained/2, 1)
+	p := t.Pressure
+	var snapshot errgroup.Group
+	snapshot.Go(func() error {
+		contender.Sleep(ctx, p.Minute)
+		return t.holdSnapshot(ctx, p.Minute)
+	})
+	began, err := t.load(ctx, rate, 3*p.Minute)
+	if err = errors.Join(err, snapshot.Wait()); err != nil {
+		return err
+	}
+	t.report(pressure, map[string]float64{"sustained": float64(sustained), "rate": float64(rate)})
+	if err := t.reportBloat(ctx); err != nil {
+		return err
+	}
+	if err := t.await(ctx, began.Add(3*p.Minute), t.Patience); err != nil {
+		return err
+	}
+	for i, third := range []string{"before", "during", "after"} {
+		end := began.Add(time.Duration(i+1) * p.Minute)
+		l, err := t.lateness(ctx, end.Add(-p.Window), end)
+		if err != nil {
+			return err
+		}
+		t.report(pressure, l.values(third+"/"))
+		t.report(pressure, map[string]float64{third + "/rate": float64(l.Cancelled) / p.Window.Seconds()})
+	}
+	return nil
+}
+
+// sustained returns the highest of the rates at which the contender places and cancels orders, without being later than
+// usual.
+func (t *trial) sustained(ctx context.Context) (rate int, err error) {
+	const more = 300 * time.Millisecond // than at the lowest rate
+	var usual float64
+	for i, next := range t.Pressure.Rates {
+		began, err := t.load(ctx, next, t.Pressure.TryFor)
+		if err != nil {
+			return 0, err
+		}
+		end := began.Add(t.Pressure.TryFor)
+		if err := t.await(ctx, end, t.Patience); err != nil {
+			return 0, err
+		}
+		l, err := t.lateness(ctx, began, end)
+		if err != nil {
+			return 0, err
+		}
+		if i == 0 {
+			usual = l.P99
+		}
+		const complete = 0.98 // the rest was not placed in time
+		placed := float64(l.Cancelled) >= complete*float64(next)*t.Pressure.TryFor.Seconds()
+		if l.Pending > 0 || !placed || l.P99 > usual+more.Seconds() {
+			break
+		}
+		rate = next
+	}
+	if rate == 0 {
+		return 0, errors.New("it does not sustain the lowest rate")
+	}
+	return rate, nil
+}
+
+// load places orders at a rate for a time. It returns the deadline of the first ones.
+func (t *trial) load(ctx context.Context, rate int, lasting time.Duration) (first time.Time, err error) {
+	lead := t.Pressure.Lead + t.info.Ahead
+	began := time.Now().Truncate(time.Microsecond)
+	placed := 0
+	for at := time.Duration(0); at < lasting; at += t.Pressure.Interval {
+		contender.Sleep(ctx, time.Until(began.Add(at)))
+		if err := ctx.Err(); err != nil {
+			return first, err
+		}
+		upTo := int((at + t.Pressure.Interval).Seconds() * float64(rate))
+		orders := newOrders(upTo-placed, began.Add(at+lead), t.Pressure.Interval)
+		placed = upTo
+		for some := range slices.Chunk(orders, 100) {
+			if err := t.w.place(some); err != nil {
+				return first, err
+			}
+		}
+	}
+	return began.Add(lead), nil
+}
+
+// holdSnapshot keeps a snapshot open for a time, as a long query of an analyst does.
+func (t *trial) holdSnapshot(ctx context.Context, lasting time.Duration) error {
+	tx, err := t.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	var orders int
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM orders`).Scan(&orders); err != nil {
+		return err
+	}
+	contender.Sleep(ctx, lasting)
+	return ctx.Err()
+}
+
+// reportBloat reports the sizes of what should be small, because few orders are pending at a time.
+func (t *trial) reportBloat(ctx context.Context) error {
+	u, err := t.usage(ctx, t.w)
+	if err != nil {
+		return err
+	}
+	memory, err := residentMemory(ctx, t.w.pid())
+	if err != nil {
+		return err
+	}
+	values := map[string]float64{"tables": float64(u.tables), "process": float64(memory)}
+	if slices.Contains(t.info.Servers, contender.Redis) {
+		values["store"] = float64(u.redisMemory)
+	}
+	if needsRabbit(t.info) {
+		values["store"] = float64(u.rabbitMemory)
+	}
+	var index, dead float64
+	err = t.db.QueryRowContext(ctx, `
+		SELECT pg_relation_size('orders_pending_deadline'), (SELECT sum(n_dead_tup) FROM pg_stat_user_tables)`).
+		Scan(&index, &dead)
+	if err != nil {
+		return err
+	}
+	values["index"], values["dead rows"] = index, dead
+	t.report(pressure, values)
+	return nil
+}
