@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/reconcile"
@@ -134,6 +135,34 @@ func Repeat(ctx context.Context, log *slog.Logger, f func(ctx context.Context) e
 		}
 		failing = true
 		Sleep(ctx, time.Second)
+	}
+}
+
+// Each calls f for each item, from up to n goroutines. It returns the first error, after which it begins no more calls.
+func Each[T any](ctx context.Context, n int, items []T, f func(ctx context.Context, item T) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(n)
+	for _, item := range items {
+		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return f(ctx, item)
+		})
+	}
+	return group.Wait()
+}
+
+// Stop calls stop, and returns when it has returned or after the limit.
+func Stop(limit time.Duration, stop func()) {
+	stopped := make(chan struct{})
+	go func() {
+		stop()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(limit):
 	}
 }
 

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/bench/contender"
 )
@@ -76,28 +75,13 @@ type tasks struct {
 
 // Schedule enqueues a task for each order, each with a command of its own, because asynq has no bulk call.
 func (t *tasks) Schedule(ctx context.Context, orders []contender.Order) error {
-	return each(ctx, 16, orders, func(ctx context.Context, order contender.Order) error {
+	return contender.Each(ctx, 16, orders, func(ctx context.Context, order contender.Order) error {
 		err := t.enqueue(ctx, order)
 		if errors.Is(err, asynq.ErrTaskIDConflict) {
 			return t.move(ctx, order)
 		}
 		return err
 	})
-}
-
-// each calls f for each item, from up to n goroutines. It returns the first error.
-func each[T any](ctx context.Context, n int, items []T, f func(ctx context.Context, item T) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(n)
-	for _, item := range items {
-		group.Go(func() error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return f(ctx, item)
-		})
-	}
-	return group.Wait()
 }
 
 func (t *tasks) enqueue(ctx context.Context, order contender.Order) error {
@@ -141,15 +125,7 @@ func (t *tasks) Run(ctx context.Context, ready func()) error {
 	}
 	ready()
 	<-ctx.Done()
-	stopped := make(chan struct{})
-	go func() {
-		server.Shutdown()
-		close(stopped)
-	}()
-	select {
-	case <-stopped:
-	case <-time.After(stopTimeout):
-	}
+	contender.Stop(stopTimeout, server.Shutdown)
 	return nil
 }
 

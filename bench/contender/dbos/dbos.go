@@ -28,7 +28,6 @@ import (
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/bench/contender"
 )
@@ -147,22 +146,17 @@ func (w *workflows) Schedule(ctx context.Context, orders []contender.Order) erro
 	if err != nil {
 		return err
 	}
-	var calls errgroup.Group
-	calls.SetLimit(contender.Workers)
-	for _, order := range orders {
+	return contender.Each(ctx, contender.Workers, orders, func(_ context.Context, order contender.Order) error {
+		if delayed[order.ID] {
+			return dbos.SetWorkflowDelay(client, order.ID, dbos.WithDelayUntil(order.Due))
+		}
 		options := []dbos.EnqueueOption{dbos.WithEnqueueWorkflowID(order.ID)}
 		if w.delay {
 			options = append(options, dbos.WithEnqueueDelay(order.Left()))
 		}
-		calls.Go(func() error {
-			if delayed[order.ID] {
-				return dbos.SetWorkflowDelay(client, order.ID, dbos.WithDelayUntil(order.Due))
-			}
-			_, err := dbos.Enqueue[bool](client, queue, workflow, timeout{order.ID, order.Due}, options...)
-			return err
-		})
-	}
-	return calls.Wait()
+		_, err := dbos.Enqueue[bool](client, queue, workflow, timeout{order.ID, order.Due}, options...)
+		return err
+	})
 }
 
 // connect returns the client that enqueues.

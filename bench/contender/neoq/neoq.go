@@ -29,7 +29,6 @@ import (
 	"github.com/acaloiaro/neoq/handler"
 	"github.com/acaloiaro/neoq/jobs"
 	"github.com/acaloiaro/neoq/logging"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/bench/contender"
 )
@@ -91,12 +90,7 @@ func (q *queue) Clean(ctx context.Context) error {
 // Schedule enqueues a job for each order, several at the same time, because there is no call for a batch. An order
 // with a new due time gets a second job.
 func (q *queue) Schedule(ctx context.Context, orders []contender.Order) error {
-	var calls errgroup.Group
-	calls.SetLimit(contender.Workers)
-	for _, order := range orders {
-		calls.Go(func() error { return q.enqueue(ctx, order) })
-	}
-	return calls.Wait()
+	return contender.Each(ctx, contender.Workers, orders, q.enqueue)
 }
 
 func (q *queue) enqueue(ctx context.Context, order contender.Order) error {
@@ -121,15 +115,7 @@ func (q *queue) Run(ctx context.Context, ready func()) error {
 	}
 	ready()
 	<-ctx.Done()
-	stopped := make(chan struct{})
-	go func() {
-		q.backend.Shutdown(context.WithoutCancel(ctx))
-		close(stopped)
-	}()
-	select {
-	case <-stopped:
-	case <-time.After(stopTimeout):
-	}
+	contender.Stop(stopTimeout, func() { q.backend.Shutdown(context.WithoutCancel(ctx)) })
 	return nil
 }
 
