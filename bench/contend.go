@@ -32,10 +32,11 @@ import (
 
 // request is a request to the process of a contender. One of its fields is set.
 type request struct {
-	Schedule []scheduled // schedule these orders
-	Place    []scheduled // begin to place these orders, and reply at once
-	Fault    fault       // have this fault once
-	Counts   bool        // reply with the counts
+	Schedule []scheduled   // schedule these orders
+	Place    []scheduled   // begin to place these orders, and reply at once
+	Fault    fault         // have this fault once
+	Hang     time.Duration // for how long, if the fault is hang
+	Counts   bool          // reply with the counts
 }
 
 // scheduled is a [contender.Order] for another process.
@@ -71,10 +72,9 @@ type counts struct {
 // contendOptions configure the process of a contender.
 type contendOptions struct {
 	Name                             string
-	Process                          string        // see contender.Env
-	Hang                             time.Duration // see hang
-	Eager                            bool          // serve requests also while the contender cannot cancel orders yet
-	Clean                            bool          // only remove what earlier runs left
+	Process                          string // see contender.Env
+	Eager                            bool   // serve requests also while the contender cannot cancel orders yet
+	Clean                            bool   // only remove what earlier runs left
 	DatabaseURL, RedisURL, RabbitURL string
 }
 
@@ -146,7 +146,7 @@ type child struct {
 	handler   http.Handler
 	log       *slog.Logger
 	closers   []func()
-	placing   placing
+	placing   *placing
 
 	cancelled, repeated, early, unscheduled atomic.Int64 // see counts
 }
@@ -158,11 +158,15 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 	if err != nil {
 		return nil, err
 	}
-	c := &child{log: log, placing: placing{hang: o.Hang}}
+	c := &child{log: log}
 	gdb, err := postgres.Open(ctx, o.DatabaseURL, "bench", 20, postgres.IndexPlans)
 	if err != nil {
 		return nil, err
 	}
+	if c.placing, err = newPlacing(ctx, o.DatabaseURL); err != nil {
+		return nil, err
+	}
+	c.closers = append(c.closers, c.placing.pool.Close)
 	env := contender.Env{
 		DatabaseURL: o.DatabaseURL, RedisURL: o.RedisURL, RabbitURL: o.RabbitURL,
 		Process: o.Process, Log: log, Place: c.placing.commit,
@@ -182,10 +186,6 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 	env.Cancel = func(ctx context.Context, ids ...string) ([]contender.Order, error) {
 		return cancelDue(ctx, env.Handle, ids)
 	}
-	if err := c.placing.open(ctx, o.DatabaseURL); err != nil {
-		return nil, err
-	}
-	c.closers = append(c.closers, c.placing.pool.Close)
 	if c.contender, err = info.New(ctx, env); err != nil {
 		return nil, fmt.Errorf("set up %s: %w", o.Name, err)
 	}
@@ -249,6 +249,7 @@ func (c *child) answer(ctx context.Context, r request) (a reply) {
 	case r.Counts:
 		a.Counts = c.counts()
 	case r.Fault != "":
+		c.placing.hang.Store(int64(r.Hang))
 		c.placing.fault.Store(r.Fault)
 	case len(r.Place) > 0:
 		go c.place(ctx, contenderOrders(r.Place))

@@ -338,17 +338,13 @@ func (t *trial) restartPostgres(ctx context.Context) (last time.Time, err error)
 }
 
 func (t *trial) hangHandler(ctx context.Context) (last time.Time, err error) {
-	t.end()
 	const longest = time.Minute
 	length := 3 * t.Faults.Hang
 	if t.info.Lease > 0 && t.info.Lease <= longest {
 		length = t.info.Lease + t.Faults.Hang
 	}
-	if t.w, err = t.start(ctx, t.info, instance{hang: length}); err != nil {
-		return last, err
-	}
 	orders := newOrders(t.Faults.Orders, t.nextDue(), t.Faults.Spread)
-	if err := t.w.have(hang); err != nil {
+	if err := t.w.hang(length); err != nil {
 		return last, err
 	}
 	return lastDue(orders), t.placeAll(ctx, orders, t.w)

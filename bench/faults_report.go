@@ -29,6 +29,14 @@ func (r *report) outcomes(name string, f faultCase) (all []outcome) {
 	return all
 }
 
+// worst returns the greatest values of outcomes.
+func worst(all []outcome) (w outcome) {
+	for _, o := range all {
+		w = outcome{max(w.lost, o.lost), max(w.early, o.early), max(w.wrong, o.wrong), max(w.latest, o.latest)}
+	}
+	return w
+}
+
 // letter returns the letter of a fault.
 func letter(fault int) string { return string(rune('a' + fault)) }
 
@@ -38,13 +46,11 @@ func (r *report) promise(c contender.Info) (promise, late string) {
 	latest, measured := 0.0, false
 	var broken []string
 	for i, f := range faultCases {
-		isBroken := false
-		for _, o := range r.outcomes(c.Name, f) {
-			measured = true
-			latest = max(latest, o.latest)
-			isBroken = isBroken || !o.kept()
-		}
-		if isBroken {
+		all := r.outcomes(c.Name, f)
+		o := worst(all)
+		measured = measured || len(all) > 0
+		latest = max(latest, o.latest)
+		if !o.kept() {
 			broken = append(broken, letter(i))
 		}
 	}
@@ -124,9 +130,5 @@ func (r *report) faultCell(c contender.Info, f faultCase, all []outcome) string 
 	if len(wrong) > 0 {
 		return "**" + strings.Join(wrong, ", ") + "**"
 	}
-	latest := 0.0
-	for _, o := range all {
-		latest = max(latest, o.latest)
-	}
-	return fmt.Sprintf("%.1f", latest)
+	return fmt.Sprintf("%.1f", worst(all).latest)
 }

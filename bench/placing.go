@@ -29,13 +29,13 @@ const (
 // placing places orders in the process of a contender, and has its faults.
 type placing struct {
 	pool  *pgxpool.Pool
-	hang  time.Duration // see [hang]
-	fault atomic.Value  // the fault of the next order that is placed or delivered
+	fault atomic.Value // the fault of the next order that is placed or delivered
+	hang  atomic.Int64 // nanoseconds, if the fault is hang
 }
 
-func (p *placing) open(ctx context.Context, databaseURL string) (err error) {
-	p.pool, err = pgxpool.New(ctx, databaseURL)
-	return err
+func newPlacing(ctx context.Context, databaseURL string) (*placing, error) {
+	pool, err := pgxpool.New(ctx, databaseURL)
+	return &placing{pool: pool}, err
 }
 
 // happens reports whether a fault was asked for and has not happened yet. Then it happens now.
@@ -54,7 +54,7 @@ func (p *placing) failing(handle delay.Handler) delay.Handler {
 			die()
 		}
 		if p.happens(hang) {
-			contender.Sleep(context.WithoutCancel(ctx), p.hang)
+			contender.Sleep(context.WithoutCancel(ctx), time.Duration(p.hang.Load()))
 		}
 		outcomes, err := handle(ctx, tasks)
 		if err == nil && p.happens(dieAfterCancel) {

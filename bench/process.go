@@ -32,10 +32,9 @@ const startTimeout = 3 * time.Minute
 
 // instance says how the process of a contender differs from others. The zero value is for the only process.
 type instance struct {
-	name    string        // if there are several
-	program string        // the path of the program; "": this one
-	hang    time.Duration // see [hang]
-	eager   bool          // serves requests also while it cannot cancel orders yet
+	name    string // if there are several
+	program string // the path of the program; "": this one
+	eager   bool   // serves requests also while it cannot cancel orders yet
 }
 
 // start starts the process of a contender, and waits until it can cancel orders, unless it is eager. The process ends
@@ -75,7 +74,7 @@ func (s *servers) clean(ctx context.Context, info contender.Info) error {
 // command returns the command that runs a contender, or with clean only removes what earlier runs left.
 func (s *servers) command(ctx context.Context, info contender.Info, p instance, clean bool) (*exec.Cmd, error) {
 	options, err := json.Marshal(contendOptions{
-		Name: info.Name, Process: cmp.Or(p.name, "1"), Hang: p.hang, Eager: p.eager, Clean: clean,
+		Name: info.Name, Process: cmp.Or(p.name, "1"), Eager: p.eager, Clean: clean,
 		DatabaseURL: s.databaseURL, RedisURL: s.redisURL, RabbitURL: s.rabbitURL(),
 	})
 	if err != nil {
@@ -152,6 +151,12 @@ func (w *worker) place(orders []scheduled) error {
 // have has the process have a fault once.
 func (w *worker) have(f fault) error {
 	_, err := w.ask(request{Fault: f})
+	return err
+}
+
+// hang has the next delivery of the process take longer.
+func (w *worker) hang(length time.Duration) error {
+	_, err := w.ask(request{Fault: hang, Hang: length})
 	return err
 }
 

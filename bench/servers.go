@@ -270,31 +270,27 @@ func (s *servers) wipe(ctx context.Context, info contender.Info) error {
 // stopStore stops the store of a contender for a time. The store keeps its data.
 func (s *servers) stopStore(ctx context.Context, info contender.Info, away time.Duration) error {
 	if needsRabbit(info) {
-		if err := s.rabbit.Kill(); err != nil {
-			return err
-		}
-		contender.Sleep(ctx, away)
-		err := s.rabbit.Restart(ctx)
-		s.pids["RabbitMQ"] = int32(s.rabbit.Pid())
-		return err
+		return s.restart(ctx, "RabbitMQ", s.rabbit, s.rabbit.Kill, away)
 	}
-	if err := s.cache.Stop(); err != nil {
-		return err
-	}
-	contender.Sleep(ctx, away)
-	err := s.cache.Restart(ctx)
-	s.pids["Redis"] = int32(s.cache.Pid())
-	return err
+	return s.restart(ctx, "Redis", s.cache, s.cache.Stop, away)
 }
 
 // restartPostgres kills PostgreSQL, and starts it again after a time.
 func (s *servers) restartPostgres(ctx context.Context, away time.Duration) error {
-	if err := s.postgres.Stop(); err != nil {
+	return s.restart(ctx, "PostgreSQL", s.postgres, s.postgres.Stop, away)
+}
+
+// restart stops a server, and starts it again after a time.
+func (s *servers) restart(ctx context.Context, name string, server interface {
+	Restart(ctx context.Context) error
+	Pid() int
+}, stop func() error, away time.Duration) error {
+	if err := stop(); err != nil {
 		return err
 	}
 	contender.Sleep(ctx, away)
-	err := s.postgres.Restart(ctx)
-	s.pids["PostgreSQL"] = int32(s.postgres.Pid())
+	err := server.Restart(ctx)
+	s.pids[name] = int32(server.Pid())
 	return err
 }
 
