@@ -137,8 +137,8 @@ func (r *report) pressureTable() table {
 	const mega = 1e-6
 	return t.with(
 		column{title: "index, MB", metric: metric{pressure, "index"}, format: "%.1f", scale: mega},
+		column{title: "shop's tables, B/order", metric: metric{pressure, "shop"}, format: "%.0f"},
 		column{title: "own tables, MB", metric: metric{pressure, "tables"}, format: "%.1f", scale: mega},
-		column{title: "dead rows", metric: metric{pressure, "dead rows"}, format: "%.0f"},
 		column{title: "process, MB", metric: metric{pressure, "process"}, format: "%.0f", scale: mega, better: lower},
 		column{title: "store, MB", metric: metric{pressure, "store"}, format: "%.0f", scale: mega},
 	)
