@@ -314,9 +314,12 @@ func addOutcome(t *testing.T, r *report, name string, f faultCase, o outcome) {
 
 // TestFaultVerdicts checks what the report says on the promise of each contender, and on runs that differ.
 func TestFaultVerdicts(t *testing.T) {
-	r := newTestReport(t, "keeps", "breaks", "wavers")
+	r := newTestReport(t, "keeps", "breaks", "wavers", "incomplete")
 	for _, run := range []float64{1, 0} {
-		addOutcome(t, r, "keeps", faultCases[0], outcome{latest: 2 + run})
+		for _, f := range faultCases {
+			addOutcome(t, r, "keeps", f, outcome{latest: 2 + run})
+		}
+		addOutcome(t, r, "incomplete", faultCases[0], outcome{latest: 1})
 		addOutcome(t, r, "breaks", faultCases[1], outcome{lost: 1, latest: 9})
 		addOutcome(t, r, "breaks", faultCases[3], outcome{early: 2})
 		addOutcome(t, r, "wavers", faultCases[2], outcome{lost: run})
@@ -324,6 +327,7 @@ func TestFaultVerdicts(t *testing.T) {
 	text := written(t, r)
 	for _, want := range []string{
 		"\n| keeps | kept | 3.0 |", "\n| breaks | broken: b d | 9.0 |", "\n| wavers | broken: c | 0.0 |",
+		"\n| incomplete | – | – |",
 		"The 2 runs differ in whether the promise is kept in: wavers in c.",
 	} {
 		if !strings.Contains(text, want) {

@@ -74,6 +74,9 @@ var faultCases = []faultCase{
 	},
 }
 
+// concerns reports whether a contender can have the fault.
+func (f faultCase) concerns(info contender.Info) bool { return !f.inStore || len(info.Servers) > 0 }
+
 // runFaults has each fault of each contender, several times.
 func (b *bench) runFaults(ctx context.Context) error {
 	for run := 1; run <= b.FaultRuns; run++ {
@@ -104,7 +107,7 @@ func (b *bench) whyNoFault(info contender.Info, f faultCase) string {
 	if reason := b.missing(info); reason != "" {
 		return reason
 	}
-	if f.inStore && len(info.Servers) == 0 {
+	if !f.concerns(info) {
 		return "no store besides PostgreSQL"
 	}
 	if b.given != (given{}) {

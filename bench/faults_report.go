@@ -41,26 +41,27 @@ func worst(all []outcome) (w outcome) {
 func letter(fault int) string { return string(rune('a' + fault)) }
 
 // promise returns whether a contender keeps its promise, or the letters of the faults in which it does not, and the
-// latest cancellation under the faults, in seconds.
+// latest cancellation under the faults, in seconds. Both are dashes as long as no fault breaks the promise and one is not
+// measured.
 func (r *report) promise(c contender.Info) (promise, late string) {
-	latest, measured := 0.0, false
+	latest, complete := 0.0, true
 	var broken []string
 	for i, f := range faultCases {
 		all := r.outcomes(c.Name, f)
 		o := worst(all)
-		measured = measured || len(all) > 0
+		complete = complete && (len(all) > 0 || !f.concerns(c))
 		latest = max(latest, o.latest)
 		if !o.kept() {
 			broken = append(broken, letter(i))
 		}
 	}
 	switch {
-	case !measured:
-		return "–", "–"
-	case len(broken) == 0:
+	case len(broken) > 0:
+		promise = "broken: " + strings.Join(broken, " ")
+	case complete:
 		promise = "kept"
 	default:
-		promise = "broken: " + strings.Join(broken, " ")
+		return "–", "–"
 	}
 	return promise, fmt.Sprintf("%.1f", latest)
 }
@@ -74,8 +75,8 @@ func (r *report) writeFaults(text *strings.Builder) {
 		fmt.Fprintf(text, "- **%s, %s**: %s\n", letter(i), c.name, c.about)
 	}
 	fmt.Fprintf(text, "\nA cell has the seconds from the deadline to the latest cancellation if the promise is "+
-		"kept. Lost orders are still pending %v after the last deadline, and a person has to find them; River "+
-		"would repeat those of a killed process later, as shipped after an hour. No order was cancelled early or "+
+		"kept. Lost orders are still pending %v after the last deadline, which is longer than any recovery takes, "+
+		"but for River's as shipped, of an hour; a person has to find them. No order was cancelled early or "+
 		"twice unless the cell says so, because the shop's statement refuses it; a statement without this check "+
 		"depends on the way. A call that fails is repeated as the client library does by default. n/a: a way that "+
 		"keeps nothing beside PostgreSQL has no such store.\n\n| |", f.Lost)
@@ -105,7 +106,7 @@ func (r *report) writeFaults(text *strings.Builder) {
 // faultCell returns the text of a cell: the latest cancellation of all runs, or what went wrong.
 func (r *report) faultCell(c contender.Info, f faultCase, all []outcome) string {
 	if len(all) == 0 {
-		if f.inStore && len(c.Servers) == 0 {
+		if !f.concerns(c) {
 			return "n/a"
 		}
 		return strings.TrimSpace("– " + r.results.whyMissing(c.Name, f.name))

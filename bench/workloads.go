@@ -47,7 +47,7 @@ var full = sizes{
 	FaultLanes: 12, FaultRuns: 2,
 	Faults: faultSizes{
 		Orders: 500, Tries: 3, Kills: 50, Bursts: 5, Lead: 3 * time.Second, Spread: 10 * time.Second, Restart: 2 * time.Second,
-		Away: 5 * time.Second, Hang: 5 * time.Second, Lost: time.Minute,
+		Away: 5 * time.Second, Hang: 5 * time.Second, Lost: 4 * time.Minute, // asynq's recovery takes up to three
 	},
 	Pressure: pressureSizes{
 		Rates: []int{100, 250, 500, 1000, 2000, 4000, 8000}, TryFor: 6 * time.Second, Minute: time.Minute,
