@@ -119,29 +119,35 @@ func (r *report) growthTable() table {
 
 func (r *report) pressureTable() table {
 	p := r.Pressure
-	t := table{
+	const mega = 1e-6
+	figure := func(title, name, format string, scale float64) column { // not compared with ours, whose rate may be another one
+		return column{title: title, metric: metric{pressure, name}, format: format, scale: scale}
+	}
+	return table{
 		title: "Pressure",
 		text: fmt.Sprintf("Orders are placed and cancelled for %v, at half of the highest rate of %s orders/s that "+
-			"the way sustains for %v; rates above were not tried. In the second third a snapshot is open, as an "+
-			"analyst's query opens it, which keeps PostgreSQL from removing dead rows. The p99 is that of the last "+
-			"%v of each third. At the end few orders are pending, so the sizes of the index of pending orders and "+
-			"of the way's own tables are mostly bloat.",
-			3*p.Minute, strings.Trim(fmt.Sprint(p.Rates), "[]"), p.TryFor, p.Window),
-		columns: []column{rate("half rate, orders/s", metric{pressure, "rate"})},
+			"the way sustains for %v. In the second third a snapshot is open, as an analyst's query opens it, which "+
+			"keeps PostgreSQL from removing dead rows. Each placement and cancellation then reads thousands of dead "+
+			"versions of the rows of %d products, whose stock it changes, so at high rates fewer orders are placed; "+
+			"some are never scheduled, because a placement gives up after %v. All figures of a third are of its last "+
+			"%v. At the end few orders are pending, so the index of pending orders and the way's own tables are "+
+			"mostly bloat.",
+			3*p.Minute, strings.Trim(fmt.Sprint(p.Rates), "[]"), p.TryFor, products, placeTimeout, p.Window),
+		columns: []column{
+			rate("half rate, orders/s", metric{pressure, "rate"}),
+			figure("before: p99, ms", "before/p99", "%.0f", 1000),
+			figure("snapshot: orders/s", "during/rate", "%.0f", 1),
+			figure("snapshot: p99, ms", "during/p99", "%.0f", 1000),
+			figure("snapshot: lost", "during/pending", "%.0f", 1),
+			figure("after: orders/s", "after/rate", "%.0f", 1),
+			figure("after: p99, ms", "after/p99", "%.0f", 1000),
+			figure("index, MB", "index", "%.1f", mega),
+			figure("shop's tables, B/order", "shop", "%.0f", 1),
+			figure("own tables, MB", "tables", "%.1f", mega),
+			figure("process, MB", "process", "%.0f", mega),
+			figure("store, MB", "store", "%.0f", mega),
+		},
 	}
-	for _, third := range []string{"before", "during", "after"} {
-		t.columns = append(t.columns,
-			column{title: third + ": orders/s", metric: metric{pressure, third + "/rate"}, format: "%.0f"},
-			millis("p99, ms", metric{pressure, third + "/p99"}))
-	}
-	const mega = 1e-6
-	return t.with(
-		column{title: "index, MB", metric: metric{pressure, "index"}, format: "%.1f", scale: mega},
-		column{title: "shop's tables, B/order", metric: metric{pressure, "shop"}, format: "%.0f"},
-		column{title: "own tables, MB", metric: metric{pressure, "tables"}, format: "%.1f", scale: mega},
-		column{title: "process, MB", metric: metric{pressure, "process"}, format: "%.0f", scale: mega, better: lower},
-		column{title: "store, MB", metric: metric{pressure, "store"}, format: "%.0f", scale: mega},
-	)
 }
 
 // short returns a number of thousands or millions.
