@@ -161,7 +161,6 @@ func (b *bench) runSpeed(ctx context.Context) error {
 // round runs the workloads of a round for one contender.
 func (b *bench) round(ctx context.Context, info contender.Info, round int, show step) error {
 	t := b.trial(info)
-	t.first = round == 1
 	defer t.end()
 	for _, w := range workloads {
 		if reason := b.whyNot(info, w); reason != "" {

@@ -213,8 +213,8 @@ func TestCell(t *testing.T) {
 		{"b", column{metric: m, format: "%.1f", scale: 0.1, better: lower}, "**5.0**"},
 		{ours.Name, column{metric: m, format: "%.0f", better: higher}, "100"},
 		{oneStatement, column{metric: m, format: "%.0f", better: higher}, "500"},
-		{"none", column{metric: m, format: "%.0f", better: lower}, "–"},
-		{"NaN", column{metric: m, format: "%.0f", better: lower}, "–"},
+		{"none", column{metric: m, format: "%.0f", better: lower}, ""},
+		{"NaN", column{metric: m, format: "%.0f", better: lower}, ""},
 	} {
 		if got := r.cell(c.row, c.column); got != c.want {
 			t.Errorf("cell %s: got %q, want %q", c.row, got, c.want)
@@ -293,9 +293,9 @@ func TestFaultCell(t *testing.T) {
 		{faultCases[0], nil, []outcome{{lost: 3, latest: 1}, {lost: 5}}, "**3–5 lost**"},
 		{faultCases[0], nil, []outcome{{latest: 1}, {lost: 5, early: 1}}, "**0–5 lost, 0–1 early**"},
 		{faultCases[0], nil, []outcome{{wrong: 2}, {wrong: 2}}, "**2 wrong**"},
-		{faultCases[0], nil, nil, "–"},
+		{faultCases[0], nil, nil, ""},
 		{inStore, nil, nil, "n/a"},
-		{inStore, []contender.Server{contender.Redis}, nil, "–"},
+		{inStore, []contender.Server{contender.Redis}, nil, ""},
 	} {
 		r := newTestReport(t, "a")
 		if got := r.faultCell(contender.Info{Name: "a", Servers: c.servers}, c.fault, c.outcomes); got != c.want {
@@ -327,7 +327,7 @@ func TestFaultVerdicts(t *testing.T) {
 	text := written(t, r)
 	for _, want := range []string{
 		"\n| keeps | kept | 3.0 |", "\n| breaks | broken: b d | 9.0 |", "\n| wavers | broken: c | 0.0 |",
-		"\n| incomplete | – | – |",
+		"\n| incomplete |  |  |",
 		"The 2 runs differ in whether the promise is kept in: wavers in c.",
 	} {
 		if !strings.Contains(text, want) {

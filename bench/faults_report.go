@@ -41,7 +41,7 @@ func worst(all []outcome) (w outcome) {
 func letter(fault int) string { return string(rune('a' + fault)) }
 
 // promise returns whether a contender keeps its promise, or the letters of the faults in which it does not, and the
-// latest cancellation under the faults, in seconds. Both are dashes as long as no fault breaks the promise and one is not
+// latest cancellation under the faults, in seconds. Both are "" as long as no fault breaks the promise and one is not
 // measured.
 func (r *report) promise(c contender.Info) (promise, late string) {
 	latest, complete := 0.0, true
@@ -61,7 +61,7 @@ func (r *report) promise(c contender.Info) (promise, late string) {
 	case complete:
 		promise = "kept"
 	default:
-		return "–", "–"
+		return "", ""
 	}
 	return promise, fmt.Sprintf("%.1f", latest)
 }
@@ -80,8 +80,8 @@ func (r *report) writeFaults(text *strings.Builder) {
 		"twice unless the cell says so, because the shop's statement refuses it; a statement without this check "+
 		"depends on the way. A call that fails is repeated as the client library does by default. n/a: a way that "+
 		"keeps nothing beside PostgreSQL has no such store.\n\n| |", f.Lost)
-	for i, c := range faultCases {
-		fmt.Fprintf(text, " %s, %s |", letter(i), c.name)
+	for i := range faultCases {
+		fmt.Fprintf(text, " %s |", letter(i))
 	}
 	text.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(faultCases)) + "\n")
 	var differ []string
@@ -109,7 +109,7 @@ func (r *report) faultCell(c contender.Info, f faultCase, all []outcome) string 
 		if !f.concerns(c) {
 			return "n/a"
 		}
-		return strings.TrimSpace("– " + r.results.whyMissing(c.Name, f.name))
+		return r.results.whyMissing(c.Name, f.name)
 	}
 	var wrong []string
 	add := func(what string, value func(outcome) float64) {

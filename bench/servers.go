@@ -296,12 +296,10 @@ func (s *servers) restart(ctx context.Context, name string, server interface {
 
 // usage is what the processes of a run use.
 type usage struct {
-	seconds       map[string]processorTimes // by the name of the program
-	redisCommands int64
-	redisMemory   int64 // bytes
-	rabbitMemory  int64 // bytes
-	tables        int64 // bytes of the tables in PostgreSQL that are not the shop's
-	transactions  int64 // of PostgreSQL
+	seconds      map[string]processorTimes // by the name of the program
+	redisMemory  int64                     // bytes
+	rabbitMemory int64                     // bytes
+	tables       int64                     // bytes of the tables in PostgreSQL that are not the shop's
 }
 
 // usage reads the counters of the servers, and of the process of a contender unless w is nil.
@@ -316,22 +314,19 @@ func (s *servers) usage(ctx context.Context, w *worker) (u usage, err error) {
 			return u, fmt.Errorf("processor time of %s: %w", name, err)
 		}
 	}
-	info, err := s.redis.Info(ctx, "stats", "memory").Result()
+	info, err := s.redis.Info(ctx, "memory").Result()
 	if err != nil {
 		return u, err
 	}
-	u.redisCommands = field(info, "total_commands_processed")
 	u.redisMemory = field(info, "used_memory")
 	if s.rabbit != nil {
 		if u.rabbitMemory, err = residentMemory(ctx, s.pids["RabbitMQ"]); err != nil {
 			return u, err
 		}
 	}
-	err = s.db.QueryRowContext(ctx, `SELECT
-		(SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
-		 WHERE relkind = 'r' AND oid <> ALL (string_to_array($1, ',')::oid[])),
-		(SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database())`, s.shopTables).
-		Scan(&u.tables, &u.transactions)
+	err = s.db.QueryRowContext(ctx, `
+		SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
+		WHERE relkind = 'r' AND oid <> ALL (string_to_array($1, ',')::oid[])`, s.shopTables).Scan(&u.tables)
 	return u, err
 }
 

@@ -18,7 +18,6 @@ type sizes struct {
 	BurstFor   time.Duration // a round repeats the burst until the bursts took this long, at most mostBursts times
 	Steady     []int         // orders due per second
 	SteadyFor  time.Duration // how long
-	Breaking   []int         // more rates, in the first round, up to the first that the contender cannot keep up with
 	Unit       time.Duration // of the delays of the workloads below
 	Mixed      int           // orders with a long delay, and as many with a short one
 	Reschedule int           // orders that get an earlier deadline, and as many that get a later one
@@ -39,7 +38,7 @@ type sizes struct {
 
 var full = sizes{
 	Rounds: 3, Burst: 10_000, BurstFor: 2 * time.Second,
-	Steady: []int{200, 2_000}, SteadyFor: 3 * time.Second, Breaking: []int{5_000, 20_000},
+	Steady: []int{200, 2_000}, SteadyFor: 3 * time.Second,
 	Unit: 700 * time.Millisecond, Mixed: 500, Reschedule: 500, PlaceFor: time.Second,
 	Pending: []int{10_000, 1_000_000}, IdleFor: 30 * time.Second, GrowthDue: 5_000,
 	Patience:   15 * time.Second,
@@ -90,7 +89,6 @@ type trial struct {
 	sizes
 	info    contender.Info
 	results *results
-	first   bool    // the first round
 	w       *worker // nil: not started
 	backlog bool    // the process has not cancelled all orders of a workload
 	cell    cell    // of the workload that runs
@@ -236,24 +234,22 @@ func (t *trial) report(workload string, values map[string]float64) {
 	t.cell.report(workload, values)
 }
 
-// steady cancels orders whose deadlines are spread evenly. It reports whether the contender keeps up: whether it
-// cancels all orders, and about as soon after their deadlines as at the lowest rate.
-func (t *trial) steady(ctx context.Context, rate int) (keepsUp bool, err error) {
+// steady cancels orders whose deadlines are spread evenly.
+func (t *trial) steady(ctx context.Context, rate int) error {
 	lasting := max(t.SteadyFor, t.info.Period)
 	start, _, err := t.prepare(ctx, evenly(rate, lasting))
 	if err != nil {
-		return false, err
+		return err
 	}
 	lag := watchTimer(start, lasting)
 	l, err := t.cancelled(ctx, start, start.Add(lasting))
 	if err != nil {
-		return false, err
+		return err
 	}
 	prefix := fmt.Sprint(rate, "/")
 	t.report(steady, l.values(prefix))
 	t.report(steady, map[string]float64{prefix + "lag": (<-lag).Seconds()})
-	usual := max(median(t.cell.Values[steady][fmt.Sprint(t.Steady[0], "/p99")]), t.info.Period.Seconds())
-	return l.Pending == 0 && l.P99 < usual+t.SteadyFor.Seconds()/10, nil
+	return nil
 }
 
 // watchTimer sends the 99th percentile of how late timers of this process are for a time from start on, which shows how
@@ -279,33 +275,11 @@ func (t *trial) runSteady(ctx context.Context) error {
 	if t.info.Period > 0 {
 		rates = rates[:1]
 	}
-	kept := 0
-	try := func(rate int) (err error) {
-		keepsUp, err := t.steady(ctx, rate)
-		if keepsUp {
-			kept = rate
-		}
-		return err
-	}
 	for _, rate := range rates {
-		if err := try(rate); err != nil {
+		if err := t.steady(ctx, rate); err != nil {
 			return err
 		}
 	}
-	if !t.first || t.info.Period > 0 {
-		return nil
-	}
-	last := rates[len(rates)-1]
-	for _, rate := range t.Breaking {
-		if kept < last {
-			break
-		}
-		if err := try(rate); err != nil {
-			return err
-		}
-		last = rate
-	}
-	t.report(steady, map[string]float64{"kept": float64(kept)})
 	return nil
 }
 
@@ -418,10 +392,6 @@ func (t *trial) idle(ctx context.Context, empty usage, n int) error {
 		return err
 	}
 	seconds := t.IdleFor.Seconds()
-	t.report(idle, map[string]float64{
-		"redis":        float64(after.redisCommands-before.redisCommands-1) / seconds, // 1: the benchmark's INFO
-		"transactions": float64(after.transactions-before.transactions-1) / seconds,   // 1: the benchmark's SELECT
-	})
 	processor := 0.0
 	for name := range after.seconds {
 		if name == string(contender.Rabbit) && !needsRabbit(t.info) {

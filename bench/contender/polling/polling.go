@@ -13,7 +13,6 @@ package polling
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"example.com/shop/bench/contender"
@@ -23,8 +22,8 @@ import (
 // Contenders are the intervals and the kinds of job.
 var Contenders = []contender.Info{
 	info("poll 1s, one by one", time.Second, oneByOne),
-	info("poll 1s, set-based", time.Second, setBased),
 	info("poll 60s, one by one", time.Minute, oneByOne),
+	info("poll 1s, set-based", time.Second, setBased),
 	info("poll 60s, set-based", time.Minute, setBased),
 }
 
@@ -36,13 +35,13 @@ type job struct {
 
 var (
 	oneByOne = job{
-		way:       "a job reads the due orders from the table and cancels each in its own transaction",
-		settings:  "reads pages of 500 orders",
+		way:       "At each interval, a job reads the due orders from the table and cancels each in its own transaction.",
+		settings:  "reads pages of 500 orders; the source polls every 60 s",
 		cancelDue: cancelOneByOne,
 	}
 	setBased = job{
-		way:      "a job reads the due orders from the table and cancels a page of them in one transaction",
-		settings: "pages of 500 orders; the source cancels one by one",
+		way:      "At each interval, a job reads the due orders from the table and cancels a page in one transaction.",
+		settings: "pages of 500 orders; the source polls every 60 s and cancels one by one",
 		cancelDue: func(ctx context.Context, env contender.Env) error {
 			_, err := pending.CancelDue(ctx, env) // the next poll finds those that must be tried again
 			return err
@@ -51,20 +50,16 @@ var (
 )
 
 func info(name string, every time.Duration, job job) contender.Info {
-	settings := job.settings
-	if every != time.Minute {
-		settings += "; the source polls every 60 s"
-	}
 	var period time.Duration
 	if every > 10*time.Second {
 		period = every
 	}
 	return contender.Info{
 		Name: name,
-		Way:  fmt.Sprintf("Every %d s, %s.", int(every.Seconds()), job.way),
+		Way:  job.way,
 		Source: "https://www.besthub.dev/articles/how-to-build-a-reliable-15-minute-order-auto-cancel-in-java-" +
 			"from-na-ve-scheduled-to-production-ready-redisson-5371083a8e22",
-		Settings: settings,
+		Settings: job.settings,
 		Period:   period,
 		Cannot:   pending.Cannot,
 		Loads:    true,
