@@ -41,6 +41,18 @@ func partNames(parts []part) string {
 	return strings.Join(names, ", ")
 }
 
+// partOf returns the name of the part that has a workload.
+func partOf(workload string) string {
+	switch {
+	case slices.ContainsFunc(faultCases, func(f faultCase) bool { return f.name == workload }):
+		return "faults"
+	case slices.ContainsFunc(parts, func(p part) bool { return p.name == workload }):
+		return workload
+	default:
+		return "speed"
+	}
+}
+
 // findParts returns the parts with the names, in the order of a run.
 func findParts(names string) (found []part, err error) {
 	switch names {

@@ -304,6 +304,75 @@ func TestFaultCell(t *testing.T) {
 	}
 }
 
+// TestWavering checks which cells of a fault get more tries.
+func TestWavering(t *testing.T) {
+	keeps := func(run, tries int) cell {
+		return cell{Workload: "f", Run: run, Values: map[string]map[string][]float64{"f": {
+			"lost": make([]float64, tries), "early": make([]float64, tries), "wrong": make([]float64, tries),
+			"latest": make([]float64, tries),
+		}}}
+	}
+	breaks := keeps(9, 2)
+	breaks.Values["f"]["lost"][1] = 3
+	if o := breaks.outcome(); o.kept() {
+		t.Errorf("the outcome is %+v, want that of the worst try", o)
+	}
+	for _, c := range []struct {
+		cells []cell
+		want  []int // the runs
+	}{
+		{nil, nil},
+		{[]cell{keeps(1, 3), keeps(2, 3)}, nil},
+		{[]cell{breaks, breaks}, nil},
+		{[]cell{keeps(1, 3), breaks, keeps(2, 12), keeps(3, 11)}, []int{1, 3}},
+	} {
+		var got []int
+		for _, c := range wavering(slices.Clone(c.cells), 12) {
+			got = append(got, c.Run)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("the runs with more tries are %v, want %v", got, c.want)
+		}
+	}
+	poll, often := contender.Info{Period: 1}, faultCase{once: true}
+	for _, c := range []struct {
+		info        contender.Info
+		fault       faultCase
+		tries, most int
+	}{{poll, faultCase{}, 1, 1}, {contender.Info{}, often, 1, 1}, {contender.Info{}, faultCase{}, 3, 12}} {
+		if tries, most := full.Faults.triesOf(c.info, c.fault); tries != c.tries || most != c.most {
+			t.Errorf("%+v, %+v: %d tries, or %d; want %d, or %d", c.info, c.fault, tries, most, c.tries, c.most)
+		}
+	}
+}
+
+// TestClonedCell checks that values that are added to a copy of a cell are not added to the cell.
+func TestClonedCell(t *testing.T) {
+	c := cell{Workload: burst}
+	c.report(burst, map[string]float64{"rate": 1})
+	copied := c.clone()
+	copied.report(burst, map[string]float64{"rate": 2})
+	if got, all := c.Values[burst]["rate"], copied.Values[burst]["rate"]; len(got) != 1 || !slices.Equal(all, []float64{1, 2}) {
+		t.Errorf("the cell has %v and its copy %v, want 1, and 1 and 2", got, all)
+	}
+}
+
+// TestPartOf checks that each workload belongs to a part.
+func TestPartOf(t *testing.T) {
+	want := map[string]string{growth: "growth", pressure: "pressure"}
+	for _, f := range faultCases {
+		want[f.name] = "faults"
+	}
+	for _, w := range workloads {
+		want[w.name] = "speed"
+	}
+	for workload, part := range want {
+		if got := partOf(workload); got != part {
+			t.Errorf("the part of %s is %s, want %s", workload, got, part)
+		}
+	}
+}
+
 // addOutcome adds the cell of a fault.
 func addOutcome(t *testing.T, r *report, name string, f faultCase, o outcome) {
 	t.Helper()
@@ -314,7 +383,7 @@ func addOutcome(t *testing.T, r *report, name string, f faultCase, o outcome) {
 
 // TestFaultVerdicts checks what the report says on the promise of each contender, and on runs that differ.
 func TestFaultVerdicts(t *testing.T) {
-	r := newTestReport(t, "keeps", "breaks", "wavers", "incomplete")
+	r := newTestReport(t, "breaks", "keeps", "wavers", "incomplete")
 	for _, run := range []float64{1, 0} {
 		for _, f := range faultCases {
 			addOutcome(t, r, "keeps", f, outcome{latest: 2 + run})
@@ -333,6 +402,9 @@ func TestFaultVerdicts(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report has no %q:\n%s", want, text)
 		}
+	}
+	if strings.Index(text, "\n| keeps |") > strings.Index(text, "\n| breaks |") {
+		t.Errorf("a way that keeps its promise does not come first:\n%s", text)
 	}
 }
 

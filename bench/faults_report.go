@@ -15,16 +15,41 @@ type outcome struct{ lost, early, wrong, latest float64 }
 // kept reports whether the promise was kept: all orders were cancelled, not early, and each of them once.
 func (o outcome) kept() bool { return o.lost == 0 && o.early == 0 && o.wrong == 0 }
 
-// outcomes returns the outcomes of a fault, one of each run: the worst of all tries.
-func (r *report) outcomes(name string, f faultCase) (all []outcome) {
-	for _, c := range r.results.cells(name) {
-		v := c.Values[f.name]
-		if c.Workload == f.name && len(v["lost"]) > 0 {
-			all = append(all, outcome{
-				lost: slices.Max(v["lost"]), early: slices.Max(v["early"]), wrong: slices.Max(v["wrong"]),
-				latest: slices.Max(v["latest"]),
-			})
-		}
+// tries returns how often the fault of a cell was tried.
+func (c cell) tries() int { return len(c.Values[c.Workload]["lost"]) }
+
+// outcome returns the outcome of the fault of a cell that has tries: the worst of them.
+func (c cell) outcome() outcome {
+	v := c.Values[c.Workload]
+	return outcome{
+		lost: slices.Max(v["lost"]), early: slices.Max(v["early"]), wrong: slices.Max(v["wrong"]),
+		latest: slices.Max(v["latest"]),
+	}
+}
+
+// faultCells returns the cells of a fault, one of each run.
+func (r *results) faultCells(contender, fault string) []cell {
+	return slices.DeleteFunc(r.cells(contender), func(c cell) bool { return c.Workload != fault || c.tries() == 0 })
+}
+
+// wavering returns those cells in which the promise is kept, if it is broken in another one, and which have less than
+// most tries.
+func wavering(cells []cell, most int) []cell {
+	if !differ(cells) {
+		return nil
+	}
+	return slices.DeleteFunc(cells, func(c cell) bool { return !c.outcome().kept() || c.tries() >= most })
+}
+
+// differ reports whether the promise is kept in one of the cells, and broken in another.
+func differ(cells []cell) bool {
+	return slices.ContainsFunc(cells, func(c cell) bool { return c.outcome().kept() != cells[0].outcome().kept() })
+}
+
+// outcomes returns the outcomes of a fault, one of each run.
+func (r *report) outcomes(contender string, f faultCase) (all []outcome) {
+	for _, c := range r.results.faultCells(contender, f.name) {
+		all = append(all, c.outcome())
 	}
 	return all
 }
@@ -39,6 +64,9 @@ func worst(all []outcome) (w outcome) {
 
 // letter returns the letter of a fault.
 func letter(fault int) string { return string(rune('a' + fault)) }
+
+// promiseKept is what the report says of a contender that keeps its promise in all faults.
+const promiseKept = "kept"
 
 // promise returns whether a contender keeps its promise, or the letters of the faults in which it does not, and the
 // latest cancellation under the faults, in seconds. Both are "" as long as no fault breaks the promise and one is not
@@ -59,7 +87,7 @@ func (r *report) promise(c contender.Info) (promise, late string) {
 	case len(broken) > 0:
 		promise = "broken: " + strings.Join(broken, " ")
 	case complete:
-		promise = "kept"
+		promise = promiseKept
 	default:
 		return "", ""
 	}
@@ -70,13 +98,14 @@ func (r *report) promise(c contender.Info) (promise, late string) {
 func (r *report) writeFaults(text *strings.Builder) {
 	f := r.Faults
 	fmt.Fprintf(text, "\n## Faults\n\n%d orders, whose deadlines are spread over %v, and one of these faults, up "+
-		"to %d times until an order is lost. What was killed starts again after %v.\n\n", f.Orders, f.Spread, f.Tries, f.Restart)
+		"to %d times until an order is lost, or %d if one was lost in another run. What was killed starts "+
+		"again after %v.\n\n", f.Orders, f.Spread, f.Tries, f.Most, f.Restart)
 	for i, c := range faultCases {
 		fmt.Fprintf(text, "- **%s, %s**: %s\n", letter(i), c.name, c.about)
 	}
 	fmt.Fprintf(text, "\nA cell has the seconds from the deadline to the latest cancellation if the promise is "+
-		"kept. Lost orders are still pending %v after the last deadline, which is longer than any recovery takes, "+
-		"but for River's as shipped, of an hour; a person has to find them. No order was cancelled early or "+
+		"kept. Orders are lost if none was cancelled for %v, which is longer than any recovery takes, but for "+
+		"River's as shipped, of an hour; a person has to find them. No order was cancelled early or "+
 		"twice unless the cell says so, because the shop's statement refuses it; a statement without this check "+
 		"depends on the way. A call that fails is repeated as the client library does by default. n/a: a way that "+
 		"keeps nothing beside PostgreSQL has no such store.\n\n| |", f.Lost)
@@ -84,21 +113,21 @@ func (r *report) writeFaults(text *strings.Builder) {
 		fmt.Fprintf(text, " %s |", letter(i))
 	}
 	text.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(faultCases)) + "\n")
-	var differ []string
+	var differing []string
 	for _, c := range r.contenders {
 		fmt.Fprintf(text, "| %s |", c.Name)
 		for i, f := range faultCases {
 			all := r.outcomes(c.Name, f)
 			fmt.Fprintf(text, " %s |", r.faultCell(c, f, all))
-			if slices.ContainsFunc(all, func(o outcome) bool { return o.kept() != all[0].kept() }) {
-				differ = append(differ, fmt.Sprintf("%s in %s", c.Name, letter(i)))
+			if differ(r.results.faultCells(c.Name, f.name)) {
+				differing = append(differing, fmt.Sprintf("%s in %s", c.Name, letter(i)))
 			}
 		}
 		text.WriteString("\n")
 	}
 	verdict := "agree in each cell on whether the promise is kept"
-	if len(differ) > 0 {
-		verdict = "differ in whether the promise is kept in: " + strings.Join(differ, "; ")
+	if len(differing) > 0 {
+		verdict = "differ in whether the promise is kept in: " + strings.Join(differing, "; ")
 	}
 	fmt.Fprintf(text, "\nThe %d runs %s. A range shows the least and the most lost orders.\n", r.FaultRuns, verdict)
 }

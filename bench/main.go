@@ -58,7 +58,7 @@ type options struct {
 func parse(args []string, errs io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	flags.BoolVar(&o.isQuick, "quick", false, "check each contender on small workloads, in about three minutes")
+	flags.BoolVar(&o.isQuick, "quick", false, "check each contender on small workloads, in about four minutes")
 	rounds := flags.Int("rounds", 0,
 		fmt.Sprintf("the number of rounds of the part speed; 0 means %d, or %d with -quick", full.Rounds, quick.Rounds))
 	chosen := flags.String("parts", "all", "the parts to run, separated by commas, of "+partNames(parts)+
@@ -87,7 +87,7 @@ func parse(args []string, errs io.Writer) (o options, err error) {
 		o.sizes = quick
 	}
 	if o.database != "" || o.redis != "" {
-		o.Lanes = 1 // each lane needs servers of its own
+		o.Lanes, o.FaultLanes = 1, 1 // each lane needs servers of its own
 	}
 	if *rounds < 0 {
 		return fail(fmt.Errorf("-rounds is %d, want at least 0", *rounds))
@@ -142,7 +142,7 @@ func measure(ctx context.Context, r *report, p *progress) error {
 // measurePart runs a part, in the lanes of the options. All lanes end if one fails.
 func measurePart(ctx context.Context, r *report, part part, p *progress, ahead func() (string, error)) error {
 	lanes, ctx := errgroup.WithContext(ctx)
-	number := part.lanes(r.sizes)
+	number := min(part.lanes(r.sizes), len(r.contenders))
 	for lane := range number {
 		lanes.Go(func() error {
 			b := &bench{options: r.options, results: r.results, progress: p, first: lane == 0, ahead: ahead}

@@ -64,18 +64,25 @@ func (p *placing) failing(handle delay.Handler) delay.Handler {
 	}
 }
 
-// placeTimeout is the longest time for a placement, as the shop's HTTP server allows for a request.
+// placeTimeout is the longest time for each call of a placement, as the shop's HTTP server allows for a request.
 const placeTimeout = 8 * time.Second
 
-// place places orders as the contender's documentation recommends.
+// place places orders as the contender's documentation recommends. A call that schedules them after their commit has
+// its own time limit, so that a slow commit does not take it away.
 func (c *child) place(ctx context.Context, orders []contender.Order) {
-	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
-	defer cancel()
+	limited := func(call func(ctx context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, placeTimeout)
+		defer cancel()
+		return call(ctx)
+	}
 	var err error
 	if placer, ok := c.contender.(contender.Placer); ok {
-		err = placer.Place(ctx, orders)
-	} else if err = c.placing.commit(ctx, orders, nil); err == nil {
-		err = c.contender.Schedule(ctx, orders)
+		err = limited(func(ctx context.Context) error { return placer.Place(ctx, orders) })
+	} else {
+		err = limited(func(ctx context.Context) error { return c.placing.commit(ctx, orders, nil) })
+		if err == nil {
+			err = limited(func(ctx context.Context) error { return c.contender.Schedule(ctx, orders) })
+		}
 	}
 	if err != nil {
 		c.unscheduled.Add(int64(len(orders)))

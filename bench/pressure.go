@@ -24,7 +24,7 @@ type pressureSizes struct {
 	Minute   time.Duration // a third of the workload
 	Window   time.Duration // at the end of each third, of which the figures are
 	Lead     time.Duration // from the placement of an order to its deadline
-	Interval time.Duration // between two groups of orders
+	Interval time.Duration // between two placements, each of all orders of this time
 }
 
 // pressed are the contenders that a team would choose for such a load, one of each kind.
@@ -58,26 +58,20 @@ func (t *trial) runPressure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rate := max(sustained/2, 1)
-	p := t.Pressure
-	var snapshot errgroup.Group
-	snapshot.Go(func() error {
-		contender.Sleep(ctx, p.Minute)
-		return t.holdSnapshot(ctx, p.Minute)
-	})
-	began, err := t.load(ctx, rate, 3*p.Minute)
-	if err = errors.Join(err, snapshot.Wait()); err != nil {
+	p, rate := t.Pressure, max(sustained/2, 1)
+	if err := t.vacuum(ctx); err != nil {
+		return err
+	}
+	first := t.firstDeadline()
+	if err := t.loadWithSnapshot(ctx, first, rate); err != nil {
+		return err
+	}
+	if err := t.await(ctx, first.Add(3*p.Minute), t.Patience); err != nil {
 		return err
 	}
 	t.report(pressure, map[string]float64{"sustained": float64(sustained), "rate": float64(rate)})
-	if err := t.reportBloat(ctx, empty); err != nil {
-		return err
-	}
-	if err := t.await(ctx, began.Add(3*p.Minute), t.Patience); err != nil {
-		return err
-	}
 	for i, third := range []string{"before", "during", "after"} {
-		end := began.Add(time.Duration(i+1) * p.Minute)
+		end := first.Add(time.Duration(i+1) * p.Minute)
 		l, err := t.lateness(ctx, end.Add(-p.Window), end)
 		if err != nil {
 			return err
@@ -85,7 +79,18 @@ func (t *trial) runPressure(ctx context.Context) error {
 		t.report(pressure, l.values(third+"/"))
 		t.report(pressure, map[string]float64{third + "/rate": float64(l.Cancelled) / p.Window.Seconds()})
 	}
-	return nil
+	return t.reportBloat(ctx, empty)
+}
+
+// loadWithSnapshot places orders for three minutes, and holds a snapshot during the second minute of their deadlines.
+func (t *trial) loadWithSnapshot(ctx context.Context, first time.Time, rate int) error {
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error {
+		contender.Sleep(ctx, time.Until(first.Add(t.Pressure.Minute)))
+		return t.holdSnapshot(ctx, t.Pressure.Minute)
+	})
+	both.Go(func() error { return t.load(ctx, first, rate, 3*t.Pressure.Minute) })
+	return both.Wait()
 }
 
 // sustained returns the highest of the rates at which the contender places and cancels orders, without being much later
@@ -94,15 +99,18 @@ func (t *trial) sustained(ctx context.Context) (rate int, err error) {
 	const more = time.Second // than at the lowest rate; the orders that wait make it more within each trial
 	var usual float64
 	for i, next := range t.Pressure.Rates {
-		began, err := t.load(ctx, next, t.Pressure.TryFor)
-		if err != nil {
+		if err := t.vacuum(ctx); err != nil {
 			return 0, err
 		}
-		end := began.Add(t.Pressure.TryFor)
+		first := t.firstDeadline()
+		if err := t.load(ctx, first, next, t.Pressure.TryFor); err != nil {
+			return 0, err
+		}
+		end := first.Add(t.Pressure.TryFor)
 		if err := t.await(ctx, end, t.Patience); err != nil {
 			return 0, err
 		}
-		l, err := t.lateness(ctx, began, end)
+		l, err := t.lateness(ctx, first, end)
 		if err != nil {
 			return 0, err
 		}
@@ -122,29 +130,30 @@ func (t *trial) sustained(ctx context.Context) (rate int, err error) {
 	return rate, nil
 }
 
-// load places orders at a rate for a time. It returns the deadline of the first ones.
-func (t *trial) load(ctx context.Context, rate int, lasting time.Duration) (first time.Time, err error) {
-	if err := t.vacuum(ctx); err != nil {
-		return first, err
-	}
-	lead := t.Pressure.Lead + t.info.Ahead
-	began := time.Now().Truncate(time.Microsecond)
+// firstDeadline returns the deadline of orders that are placed now.
+func (t *trial) firstDeadline() time.Time {
+	return time.Now().Add(t.pressureLead()).Truncate(time.Microsecond)
+}
+
+// pressureLead returns the time from the placement of an order to its deadline.
+func (t *trial) pressureLead() time.Duration { return t.Pressure.Lead + t.info.Ahead }
+
+// load places orders at a rate for a time. Their deadlines begin at first, and each placement comes earlier by the lead.
+func (t *trial) load(ctx context.Context, first time.Time, rate int, lasting time.Duration) error {
 	placed := 0
 	for at := time.Duration(0); at < lasting; at += t.Pressure.Interval {
-		contender.Sleep(ctx, time.Until(began.Add(at)))
+		due := first.Add(at)
+		contender.Sleep(ctx, time.Until(due.Add(-t.pressureLead())))
 		if err := ctx.Err(); err != nil {
-			return first, err
+			return err
 		}
 		upTo := int((at + t.Pressure.Interval).Seconds() * float64(rate))
-		orders := newOrders(upTo-placed, began.Add(at+lead), t.Pressure.Interval)
-		placed = upTo
-		for some := range slices.Chunk(orders, 100) {
-			if err := t.w.place(some); err != nil {
-				return first, err
-			}
+		if err := t.w.place(newOrders(upTo-placed, due, t.Pressure.Interval)); err != nil {
+			return err
 		}
+		placed = upTo
 	}
-	return began.Add(lead), nil
+	return nil
 }
 
 // holdSnapshot keeps a snapshot open for a time, as a long query of an analyst does.
@@ -162,8 +171,8 @@ func (t *trial) holdSnapshot(ctx context.Context, lasting time.Duration) error {
 	return ctx.Err()
 }
 
-// reportBloat reports the sizes of what should be small, because few orders are pending at a time. empty is the usage
-// before the first order.
+// reportBloat reports the sizes of the tables and of the index of deadlines, in bytes for each order that was placed, and
+// the memory. empty is the usage before the first order.
 func (t *trial) reportBloat(ctx context.Context, empty usage) error {
 	u, err := t.usage(ctx, t.w)
 	if err != nil {
@@ -173,22 +182,22 @@ func (t *trial) reportBloat(ctx context.Context, empty usage) error {
 	if err != nil {
 		return err
 	}
-	values := map[string]float64{"tables": float64(u.tables - empty.tables), "process": float64(memory)}
+	values := map[string]float64{"process": float64(memory)}
 	if slices.Contains(t.info.Servers, contender.Redis) {
 		values["store"] = float64(u.redisMemory - empty.redisMemory)
 	}
 	if needsRabbit(t.info) {
 		values["store"] = float64(u.rabbitMemory - empty.rabbitMemory)
 	}
-	var index, shop float64
+	var orders, index, shop float64
 	err = t.db.QueryRowContext(ctx, `
-		SELECT pg_relation_size('orders_pending_deadline'),
-		       sum(pg_total_relation_size(t)) / (SELECT count(*) FROM orders)
-		FROM unnest('{orders, order_items, products, customers, outbox}'::regclass[]) AS t`).Scan(&index, &shop)
+		SELECT (SELECT count(*) FROM orders), pg_relation_size('orders_pending_deadline'),
+		       sum(pg_total_relation_size(t))
+		FROM unnest('{orders, order_items, products, customers}'::regclass[]) AS t`).Scan(&orders, &index, &shop)
 	if err != nil {
 		return err
 	}
-	values["index"], values["shop"] = index, shop
+	values["index"], values["shop"], values["tables"] = index/orders, shop/orders, float64(u.tables-empty.tables)/orders
 	t.report(pressure, values)
 	return nil
 }

@@ -115,32 +115,34 @@ func (r *report) growthTable() table {
 
 func (r *report) pressureTable() table {
 	p := r.Pressure
-	const mega = 1e-6
-	figure := func(title, name, format string, scale float64) column { // not compared with ours, whose rate may be another one
-		return column{title: title, metric: metric{pressure, name}, format: format, scale: scale}
+	figure := func(title, name string, scale float64) column { // not compared with ours, whose rate may be another one
+		return column{title: title, metric: metric{pressure, name}, format: "%.0f", scale: scale}
 	}
+	const milli, mega = 1e3, 1e-6
 	return table{
 		title: "Pressure",
-		text: fmt.Sprintf("Orders are placed and cancelled for %v, at half of the highest rate of %s orders/s that "+
-			"the way sustains for %v. In the second third a snapshot is open, as an analyst's query opens it, which "+
-			"keeps PostgreSQL from removing dead rows. Each placement and cancellation then reads thousands of dead "+
-			"versions of the rows of %d products, whose stock it changes, so at high rates fewer orders are placed; "+
-			"some are never scheduled, because a placement gives up after %v. All figures of a third are of its last "+
-			"%v. At the end few orders are pending, so the index of pending orders and the way's own tables are "+
-			"mostly bloat.",
-			3*p.Minute, strings.Trim(fmt.Sprint(p.Rates), "[]"), p.TryFor, products, placeTimeout, p.Window),
+		text: fmt.Sprintf("Orders are placed for %v, in a transaction each %v and %v before their deadlines, at half of "+
+			"the highest rate of %s orders/s that the way sustains: it cancels the orders of %v, with a p99 at most a "+
+			"second above that of the lowest rate. While the deadlines of the second third pass, a snapshot is open, "+
+			"which keeps PostgreSQL from removing dead rows. Each placement and cancellation then reads thousands of "+
+			"dead versions of the rows of %d products, so at high rates some placements fail. The figures of a third "+
+			"are of its last %v; of orders that are left, "+
+			"none was cancelled for %v. The index and the own tables have bloat at the end, and jobs that the way "+
+			"keeps.",
+			3*p.Minute, p.Interval, p.Lead, strings.Trim(fmt.Sprint(p.Rates), "[]"), p.TryFor, products, p.Window,
+			r.Patience),
 		columns: []column{
 			rate("half rate, orders/s", metric{pressure, "rate"}),
-			figure("before: p99, ms", "before/p99", "%.0f", 1000),
-			figure("snapshot: orders/s", "during/rate", "%.0f", 1),
-			figure("snapshot: p99, ms", "during/p99", "%.0f", 1000),
-			figure("snapshot: lost", "during/pending", "%.0f", 1),
-			figure("after: p99, ms", "after/p99", "%.0f", 1000),
-			figure("index, MB", "index", "%.1f", mega),
-			figure("shop's tables, B/order", "shop", "%.0f", 1),
-			figure("own tables, MB", "tables", "%.1f", mega),
-			figure("process, MB", "process", "%.0f", mega),
-			figure("store, MB", "store", "%.0f", mega),
+			figure("before: p99, ms", "before/p99", milli),
+			figure("snapshot: orders/s", "during/rate", 1),
+			figure("snapshot: p99, ms", "during/p99", milli),
+			figure("snapshot: left", "during/pending", 1),
+			figure("after: p99, ms", "after/p99", milli),
+			figure("deadline index, B/order", "index", 1),
+			figure("shop's tables, B/order", "shop", 1),
+			figure("own tables, B/order", "tables", 1),
+			figure("process, MB", "process", mega),
+			figure("store, MB", "store", mega),
 		},
 	}
 }
@@ -203,22 +205,37 @@ func (r *report) writeSummary(text *strings.Builder) {
 		strings.Join(faults, ", "), r.Burst, lowest)
 	text.WriteString("| way | promise | late, s | burst, orders/s | p99, ms | an order costs | pick it if |\n" +
 		"| --- | --- | ---: | ---: | ---: | --- | --- |\n")
-	for _, c := range r.contenders {
+	late99 := millis("", metric{steady, fmt.Sprint(lowest, "/p99")})
+	late99.format = "%.0f"
+	for _, c := range r.byPromise() {
 		promise, late := r.promise(c)
 		fmt.Fprintf(text, "| %s | %s | %s | %s | %s | %s | %s |\n", c.Name, promise, late,
 			r.cell(c.Name, rate("", metric{burst, "rate"})),
-			r.cell(c.Name, millis("", metric{steady, fmt.Sprint(lowest, "/p99")})),
+			r.cell(c.Name, late99),
 			r.cost(c), picks[c.Name])
 	}
 	text.WriteString("| DBOS's widget store | [broken](#the-widget-store-of-dbos) | | | | | " +
-		"you study DBOS; its checkout is an example |\n")
+		"you study DBOS |\n")
+}
+
+// byPromise returns the contenders, those first that keep their promise.
+func (r *report) byPromise() []contender.Info {
+	var keep, others []contender.Info
+	for _, c := range r.contenders {
+		if promise, _ := r.promise(c); promise == promiseKept {
+			keep = append(keep, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	return append(keep, others...)
 }
 
 // cost returns what an order needs beside the rows of the shop's tables.
 func (r *report) cost(c contender.Info) string {
 	var costs []string
 	for _, store := range []struct{ metric, name string }{
-		{"redis", "Redis"}, {"rabbit", "RabbitMQ"}, {"tables", "PostgreSQL"}, {"process", "memory"},
+		{"redis", "Redis"}, {"rabbit", "RabbitMQ's memory"}, {"tables", "PostgreSQL"}, {"process", "memory"},
 	} {
 		bytes := median(r.results.of(c.Name, metric{contender.Memory, store.metric}))
 		const enough = 1 // bytes
@@ -276,6 +293,9 @@ func (r *report) cell(row string, c column) string {
 		return ""
 	}
 	text := fmt.Sprintf(c.format, value*cmp.Or(c.scale, 1))
+	if text == "-0" { // memory that shrank a little
+		text = "0"
+	}
 	isContender := slices.Contains(r.rowNames(), row)
 	if isContender && c.isBetter(value, median(r.results.of(ours.Name, c.metric))) {
 		return "**" + text + "**"
@@ -295,7 +315,7 @@ func (c column) isBetter(value, ours float64) bool {
 
 // writeContenders writes how each contender works, and its settings.
 func (r *report) writeContenders(text *strings.Builder) {
-	text.WriteString("\n## Contenders\n\nThe name leads to the documentation or the text that the way follows.\n\n" +
+	text.WriteString("\n## Contenders\n\nThe name leads to the text that the way follows.\n\n" +
 		"| | way | settings |\n| --- | --- | --- |\n")
 	var above contender.Info
 	unless := func(text, above string) string {
@@ -317,16 +337,20 @@ func (r *report) writeContenders(text *strings.Builder) {
 // writeSetups writes on which machines and with which versions the results were measured. It leaves out the lines that
 // a setup shares with an earlier one.
 func (r *report) writeSetups(text *strings.Builder) {
-	fmt.Fprintf(text, "\n## Measurements\n\nSpeed is the median of at most %d rounds, in each of which the contenders take "+
-		"turns. All values are in the [results](%s), each with its time, its seed and its setup. Figures of different "+
-		"setups compare roughly.\n", r.Rounds, filepath.Base(r.options.results))
+	fmt.Fprintf(text, "\n## Measurements\n\nRounds of speed: %d. The [results](%s) have each value "+
+		"with its time, seed and setup. Figures of different setups compare roughly.\n",
+		r.rounds(), filepath.Base(r.options.results))
 	seen := map[string]bool{}
 	for _, s := range r.results.setups {
-		first, last := r.results.between(s.Setup)
-		if first.IsZero() {
+		names, first, last := r.results.measured(s.Setup)
+		if len(names) == 0 {
 			continue
 		}
-		fmt.Fprintf(text, "\nSetup %s, %s to %s:\n\n", s.Setup, first.Format(time.DateOnly), last.Format(time.DateOnly))
+		days := first.Format(time.DateOnly)
+		if end := last.Format(time.DateOnly); end != days {
+			days += " to " + end
+		}
+		fmt.Fprintf(text, "\nSetup %s, %s, of %s:\n\n", s.Setup, strings.Join(names, ", "), days)
 		for _, line := range s.Lines {
 			if !seen[line] {
 				fmt.Fprintf(text, "- %s\n", line)
@@ -334,6 +358,16 @@ func (r *report) writeSetups(text *strings.Builder) {
 			seen[line] = true
 		}
 	}
+}
+
+// rounds returns the number of rounds of the part speed that have results.
+func (r *report) rounds() (n int) {
+	for _, c := range r.results.cells(ours.Name) {
+		if c.Workload == burst {
+			n++
+		}
+	}
+	return n
 }
 
 // writePlots writes the plots to files beside the report, and links to them to text. It leaves out a plot without

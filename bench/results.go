@@ -25,12 +25,26 @@ type cell struct {
 	Contender string
 	Run       int       // from 1
 	Seed      uint64    // see [options]
-	Setup     string    // see [setup]
+	Setup     string    // see [setup]; of the first tries, if there were more later
 	At        time.Time // when the workload began
 	// Values are the values of the metrics by their workloads and names. A workload can have metrics of others: each
 	// that schedules orders measures how fast.
 	Values map[string]map[string][]float64 `json:",omitempty"`
 	Failed string                          `json:",omitempty"` // why there are no values
+}
+
+// clone returns a copy to which values can be added.
+func (c cell) clone() cell {
+	values := c.Values
+	c.Values = nil
+	for workload, metrics := range values {
+		for name, all := range metrics {
+			for _, v := range all {
+				c.report(workload, map[string]float64{name: v})
+			}
+		}
+	}
+	return c
 }
 
 // report adds values of metrics. It ignores NaN, so that a figure that does not exist has no value.
@@ -122,7 +136,7 @@ func (r *results) describe(lines []string) (name string, err error) {
 	return s.Setup, r.append(s)
 }
 
-// add adds a cell. It replaces one that failed.
+// add adds a cell. It replaces one that failed, or that has less tries.
 func (r *results) add(c cell) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,13 +190,16 @@ func (r *results) cells(contender string) []cell {
 	return cells
 }
 
-// between returns when the first and the last cell of a setup were measured, or zero times.
-func (r *results) between(setup string) (first, last time.Time) {
+// measured returns the parts whose cells have a setup, and when the first and the last of them were measured.
+func (r *results) measured(setup string) (names []string, first, last time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.done {
 		if c.Setup != setup {
 			continue
+		}
+		if name := partOf(c.Workload); !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 		if first.IsZero() || c.At.Before(first) {
 			first = c.At
@@ -191,7 +208,8 @@ func (r *results) between(setup string) (first, last time.Time) {
 			last = c.At
 		}
 	}
-	return first, last
+	slices.Sort(names)
+	return names, first, last
 }
 
 // noteMissing keeps why a contender has no values for a workload, until the program ends.

@@ -49,7 +49,7 @@ type servers struct {
 	rabbit      *rabbit.Server     // nil: RabbitMQ is not installed
 	pids        map[string]int32   // of the servers that the benchmark has started
 	stops       []func() error     // in the order of the starts
-	shopTables  string             // the ids of the shop's tables, separated by commas
+	otherTables string             // the ids of tables that are not a contender's own, separated by commas
 
 	keyspaceEvents string // the value of Redis's setting notify-keyspace-events before the run
 }
@@ -116,8 +116,9 @@ func (s *servers) startPostgres(ctx context.Context, g given) error {
 	if _, err := migrations.Up(ctx, s.db); err != nil {
 		return err
 	}
-	const tables = `SELECT string_agg(oid::text, ',') FROM pg_class WHERE relkind = 'r'` // and those of the catalog
-	if err := s.db.QueryRowContext(ctx, tables).Scan(&s.shopTables); err != nil {
+	// The outbox belongs to the shop's own way.
+	const tables = `SELECT string_agg(oid::text, ',') FROM pg_class WHERE relkind = 'r' AND relname <> 'outbox'`
+	if err := s.db.QueryRowContext(ctx, tables).Scan(&s.otherTables); err != nil {
 		return fmt.Errorf("PostgreSQL: %w", err)
 	}
 	var setting string
@@ -299,7 +300,7 @@ type usage struct {
 	seconds      map[string]processorTimes // by the name of the program
 	redisMemory  int64                     // bytes
 	rabbitMemory int64                     // bytes
-	tables       int64                     // bytes of the tables in PostgreSQL that are not the shop's
+	tables       int64                     // bytes of the contender's own tables in PostgreSQL
 }
 
 // usage reads the counters of the servers, and of the process of a contender unless w is nil.
@@ -326,7 +327,7 @@ func (s *servers) usage(ctx context.Context, w *worker) (u usage, err error) {
 	}
 	err = s.db.QueryRowContext(ctx, `
 		SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
-		WHERE relkind = 'r' AND oid <> ALL (string_to_array($1, ',')::oid[])`, s.shopTables).Scan(&u.tables)
+		WHERE relkind = 'r' AND oid <> ALL (string_to_array($1, ',')::oid[])`, s.otherTables).Scan(&u.tables)
 	return u, err
 }
 

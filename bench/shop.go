@@ -24,8 +24,10 @@ func (s *servers) empty(ctx context.Context) error {
 		`VACUUM ANALYZE`)
 }
 
-// vacuum brings PostgreSQL into the same state before each measurement: statistics are up to date, dead rows are
-// removed, and no checkpoint is under way.
+// vacuum brings the shop's tables into the same state before each measurement: statistics are up to date, dead rows are
+// removed, and no checkpoint is under way. It leaves the tables that a contender adds to autovacuum. Statistics of a
+// queue that is empty now would have the planner expect that it stays empty, which made River's bursts three times as
+// slow.
 func (s *servers) vacuum(ctx context.Context) error {
 	return s.exec(ctx, `VACUUM (ANALYZE) orders, order_items, products, outbox`, `CHECKPOINT`)
 }
@@ -133,19 +135,21 @@ func (s *servers) lateness(ctx context.Context, first, last time.Time) (l latene
 	return l, nil
 }
 
-// pending returns the number of pending orders whose deadlines are at most last.
-func (s *servers) pending(ctx context.Context, last time.Time) (n int, err error) {
-	err = s.db.QueryRowContext(ctx, `SELECT count(*) FROM orders WHERE status = 'pending' AND due_at <= $1`, last).Scan(&n)
+// pending returns the number of pending orders whose deadlines are at most last, except those with certain ids.
+func (s *servers) pending(ctx context.Context, last time.Time, except ...string) (n int, err error) {
+	err = s.db.QueryRowContext(ctx, `
+		SELECT count(*) FROM orders
+		WHERE status = 'pending' AND due_at <= $1 AND id <> ALL (coalesce($2::uuid[], '{}'))`, last, except).Scan(&n)
 	return n, err
 }
 
-// await waits until last, and then until no order with a deadline up to last is pending. It gives up when ctx ends, or
-// when none was cancelled for the time patience.
-func (s *servers) await(ctx context.Context, last time.Time, patience time.Duration) error {
+// await waits until last, and then until no order with a deadline up to last is pending, except those with certain ids.
+// It gives up when ctx ends, or when none was cancelled for the time patience.
+func (s *servers) await(ctx context.Context, last time.Time, patience time.Duration, except ...string) error {
 	contender.Sleep(ctx, time.Until(last))
 	left, progress := -1, time.Now()
 	for {
-		n, err := s.pending(ctx, last)
+		n, err := s.pending(ctx, last, except...)
 		if err != nil || n == 0 {
 			return err
 		}

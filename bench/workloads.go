@@ -43,14 +43,15 @@ var full = sizes{
 	Pending: []int{10_000, 1_000_000}, IdleFor: 30 * time.Second, GrowthDue: 5_000,
 	Patience:   15 * time.Second,
 	Lanes:      1,
-	FaultLanes: 12, FaultRuns: 2,
+	FaultLanes: 24, FaultRuns: 2,
 	Faults: faultSizes{
-		Orders: 500, Tries: 3, Kills: 50, Bursts: 5, Lead: 3 * time.Second, Spread: 10 * time.Second, Restart: 2 * time.Second,
+		Orders: 500, Tries: 3, Most: 12, Kills: 50, Bursts: 5,
+		Lead: 3 * time.Second, Spread: 10 * time.Second, Restart: 2 * time.Second,
 		Away: 5 * time.Second, Hang: 5 * time.Second, Lost: 4 * time.Minute, // asynq's recovery takes up to three
 	},
 	Pressure: pressureSizes{
 		Rates: []int{100, 250, 500, 1000, 2000, 4000, 8000}, TryFor: 6 * time.Second, Minute: time.Minute,
-		Window: 30 * time.Second, Lead: 3 * time.Second, Interval: 100 * time.Millisecond,
+		Window: 30 * time.Second, Lead: placeTimeout + 2*time.Second, Interval: 100 * time.Millisecond,
 	},
 }
 
@@ -63,7 +64,7 @@ var quick = sizes{
 	FaultLanes: 6, FaultRuns: 1,
 	Faults: faultSizes{
 		Orders: 50, Tries: 1, Kills: 2, Bursts: 2, Lead: time.Second, Spread: time.Second, Restart: 200 * time.Millisecond,
-		Away: time.Second, Hang: time.Second, Lost: 8 * time.Second,
+		Away: time.Second, Hang: time.Second, Lost: 15 * time.Second,
 	},
 	Pressure: pressureSizes{
 		Rates: []int{50}, TryFor: time.Second, Minute: time.Second, Window: time.Second, Lead: time.Second,
