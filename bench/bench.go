@@ -195,7 +195,7 @@ func (b *bench) round(ctx context.Context, info contender.Info, round int, show 
 
 // trial returns the trial of a contender.
 func (b *bench) trial(info contender.Info) *trial {
-	return &trial{servers: b.servers, sizes: b.sizes, info: info, results: b.results}
+	return &trial{servers: b.servers, sizes: b.sizes, info: info, results: b.results, ahead: b.ahead}
 }
 
 // whyNot returns why a contender does not run a workload, or "".

@@ -86,7 +86,7 @@ func (b *bench) runFaults(ctx context.Context) error {
 	var building sync.WaitGroup
 	defer building.Wait()
 	if b.isQuick && slices.ContainsFunc(b.contenders, b.needsBuild) {
-		// The build takes as long as the other faults, and would disturb measurements. The fault gets its error.
+		// The build takes as long as the other faults. The fault gets its error. In a full run it would disturb them.
 		building.Go(func() { _, _ = b.ahead() })
 	}
 	for run := 1; run <= b.FaultRuns; run++ {
@@ -116,7 +116,6 @@ func (b *bench) faultsOf(ctx context.Context, info contender.Info, run int, show
 			continue
 		}
 		t := b.trial(info)
-		t.ahead = b.ahead
 		tries, _ := b.Faults.triesOf(info, f)
 		if err := b.measure(ctx, t, f.name, run, show, func() error { return t.runFault(ctx, f, tries) }); err != nil {
 			return err
@@ -145,7 +144,7 @@ func (b *bench) tryMore(ctx context.Context, info contender.Info, show step) err
 		for _, c := range wavering(b.results.faultCells(info.Name, f.name), most) {
 			show(f.name)
 			t := b.trial(info)
-			t.ahead, t.cell = b.ahead, c.clone()
+			t.cell = c.clone()
 			err := t.runFault(ctx, f, most-c.tries())
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -208,7 +207,7 @@ func (t *trial) tryFault(ctx context.Context, f faultCase) (o outcome, err error
 	waiting, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	err = t.await(waiting, last, t.Faults.Lost+t.info.Period, t.poisoned...)
-	if err != nil && waiting.Err() == nil || ctx.Err() != nil {
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return o, err
 	}
 	return t.reportFault(ctx, f.name, last)

@@ -35,23 +35,28 @@ func (r *results) faultCells(contender, fault string) []cell {
 // wavering returns those cells in which the promise is kept, if it is broken in another one, and which have less than
 // most tries.
 func wavering(cells []cell, most int) []cell {
-	if !differ(cells) {
+	if !differ(outcomes(cells)) {
 		return nil
 	}
 	return slices.DeleteFunc(cells, func(c cell) bool { return !c.outcome().kept() || c.tries() >= most })
 }
 
-// differ reports whether the promise is kept in one of the cells, and broken in another.
-func differ(cells []cell) bool {
-	return slices.ContainsFunc(cells, func(c cell) bool { return c.outcome().kept() != cells[0].outcome().kept() })
+// differ reports whether the promise is kept in one of the outcomes, and broken in another.
+func differ(all []outcome) bool {
+	return slices.ContainsFunc(all, func(o outcome) bool { return o.kept() != all[0].kept() })
 }
 
-// outcomes returns the outcomes of a fault, one of each run.
-func (r *report) outcomes(contender string, f faultCase) (all []outcome) {
-	for _, c := range r.results.faultCells(contender, f.name) {
+// outcomes returns the outcomes of cells of a fault.
+func outcomes(cells []cell) (all []outcome) {
+	for _, c := range cells {
 		all = append(all, c.outcome())
 	}
 	return all
+}
+
+// outcomes returns the outcomes of a fault, one of each run.
+func (r *report) outcomes(contender string, f faultCase) []outcome {
+	return outcomes(r.results.faultCells(contender, f.name))
 }
 
 // worst returns the greatest values of outcomes.
@@ -98,8 +103,8 @@ func (r *report) promise(c contender.Info) (promise, late string) {
 func (r *report) writeFaults(text *strings.Builder) {
 	f := r.Faults
 	fmt.Fprintf(text, "\n## Faults\n\n%d orders, whose deadlines are spread over %v, and one of these faults, up "+
-		"to %d times until an order is lost, or %d if one was lost in another run. What was killed starts "+
-		"again after %v.\n\n", f.Orders, f.Spread, f.Tries, f.Most, f.Restart)
+		"to %d times (a and 60 s polls: once) until an order is lost, or %d if one was lost in another run. What was "+
+		"killed starts again after %v.\n\n", f.Orders, f.Spread, f.Tries, f.Most, f.Restart)
 	for i, c := range faultCases {
 		fmt.Fprintf(text, "- **%s, %s**: %s\n", letter(i), c.name, c.about)
 	}
@@ -119,7 +124,7 @@ func (r *report) writeFaults(text *strings.Builder) {
 		for i, f := range faultCases {
 			all := r.outcomes(c.Name, f)
 			fmt.Fprintf(text, " %s |", r.faultCell(c, f, all))
-			if differ(r.results.faultCells(c.Name, f.name)) {
+			if differ(all) {
 				differing = append(differing, fmt.Sprintf("%s in %s", c.Name, letter(i)))
 			}
 		}

@@ -23,7 +23,7 @@ type pressureSizes struct {
 	TryFor   time.Duration // each rate
 	Minute   time.Duration // a third of the workload
 	Window   time.Duration // at the end of each third, of which the figures are
-	Lead     time.Duration // from the placement of an order to its deadline
+	Lead     time.Duration // from the placement of an order to its deadline, longer than a commit may take
 	Interval time.Duration // between two placements, each of all orders of this time
 }
 

@@ -66,7 +66,7 @@ func (r *report) speedTable() table {
 	t := table{
 		title: "Speed", limits: []string{oneStatement, pgbenchPlace},
 		text: fmt.Sprintf("Burst: %d orders are due at one instant; orders a second from that instant to the last "+
-			"commit. Steady: deadlines are spread evenly over %v, or over the time between two looks at the table; "+
+			"commit. Steady: deadlines are spread evenly over %v, or between two looks at the table; "+
 			"the figures are the p99 of the time from the deadline to the commit. Mixed: %d orders are due in %v, "+
 			"and %d others, scheduled later, are due sooner, of which the p99 is shown. Moved: %d orders get an "+
 			"earlier deadline and %d a later one. Placed: %d clients place orders over HTTP, and each order is "+
@@ -97,7 +97,7 @@ func (r *report) growthTable() table {
 			"with %s pending orders: how many are scheduled in a second, what the way does while none is due "+
 			"(processor time of all processes in percent of a core, for %v), and the bytes of an order in each "+
 			"store. RabbitMQ with a TTL for each message expires only the head of its queue, and Redisson searches "+
-			"its list past all pending orders; with one delay for all orders neither matters.",
+			"its list past all pending orders; with one delay for all, neither matters.",
 			r.GrowthDue, short(most), r.IdleFor),
 	}
 	for _, n := range r.Pending {
@@ -126,9 +126,8 @@ func (r *report) pressureTable() table {
 			"second above that of the lowest rate. While the deadlines of the second third pass, a snapshot is open, "+
 			"which keeps PostgreSQL from removing dead rows. Each placement and cancellation then reads thousands of "+
 			"dead versions of the rows of %d products, so at high rates some placements fail. The figures of a third "+
-			"are of its last %v; of orders that are left, "+
-			"none was cancelled for %v. The index and the own tables have bloat at the end, and jobs that the way "+
-			"keeps.",
+			"are of its last %v; of orders that are left, none was cancelled for %v. The index and the own tables have "+
+			"bloat at the end, and jobs that the way keeps.",
 			3*p.Minute, p.Interval, p.Lead, strings.Trim(fmt.Sprint(p.Rates), "[]"), p.TryFor, products, p.Window,
 			r.Patience),
 		columns: []column{
@@ -214,8 +213,7 @@ func (r *report) writeSummary(text *strings.Builder) {
 			r.cell(c.Name, late99),
 			r.cost(c), picks[c.Name])
 	}
-	text.WriteString("| DBOS's widget store | [broken](#the-widget-store-of-dbos) | | | | | " +
-		"you study DBOS |\n")
+	text.WriteString("| DBOS's widget store | [broken](#the-widget-store-of-dbos) | | | | | you study DBOS |\n")
 }
 
 // byPromise returns the contenders, those first that keep their promise.
