@@ -24,10 +24,17 @@ type part struct {
 }
 
 var parts = []part{
-	{"faults", (*bench).runFaults, func(s sizes) int { return s.FaultLanes }, func(s sizes) int { return s.FaultRuns }},
 	{"pressure", (*bench).runPressure, func(s sizes) int { return s.Lanes }, func(sizes) int { return 1 }},
 	{"growth", (*bench).runGrowth, func(s sizes) int { return s.Lanes }, func(s sizes) int { return len(s.Pending) }},
 	{"speed", (*bench).runSpeed, func(s sizes) int { return s.Lanes }, func(s sizes) int { return s.Rounds }},
+	{faults, (*bench).runFaults, func(s sizes) int { return s.FaultLanes }, func(s sizes) int { return s.FaultRuns }},
+}
+
+// builds reports whether the program whose clock is ahead is built for a part.
+func (r *report) builds(p part) bool {
+	return p.name == faults && slices.ContainsFunc(r.contenders, func(c contender.Info) bool {
+		return slices.ContainsFunc(faultCases, func(f faultCase) bool { return f.builds && r.whyNoFault(c, f) == "" })
+	})
 }
 
 // steps returns the number of steps whose progress the part shows.
@@ -45,7 +52,7 @@ func partNames(parts []part) string {
 func partOf(workload string) string {
 	switch {
 	case slices.ContainsFunc(faultCases, func(f faultCase) bool { return f.name == workload }):
-		return "faults"
+		return faults
 	case slices.ContainsFunc(parts, func(p part) bool { return p.name == workload }):
 		return workload
 	default:
@@ -70,7 +77,7 @@ func findParts(names string) (found []part, err error) {
 	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return !slices.Contains(wanted, p.name) }), nil
 }
 
-// bench is a part of a run on one set of servers.
+// bench is a lane of a run.
 type bench struct {
 	*servers
 	options
@@ -82,8 +89,8 @@ type bench struct {
 	ahead      func() (string, error) // builds the program whose clock is ahead, and returns its path
 }
 
-// runOnServers starts the servers, runs a part, and stops the servers.
-func (b *bench) runOnServers(ctx context.Context, part part) (err error) {
+// runOnServers starts the servers, runs parts, and stops the servers.
+func (b *bench) runOnServers(ctx context.Context, parts []part) (err error) {
 	if b.servers, err = startServers(ctx, b.given, b.contenders); err != nil {
 		return err
 	}
@@ -95,7 +102,12 @@ func (b *bench) runOnServers(ctx context.Context, part part) (err error) {
 	if b.setup, err = b.results.describe(lines); err != nil {
 		return err
 	}
-	return part.run(b, ctx)
+	for _, part := range parts {
+		if err := part.run(b, ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // inTurns calls f for each contender, in an order that depends on the seed and on the run. So the contenders take
@@ -154,7 +166,7 @@ var workloads = []workload{
 // runSpeed runs the workloads in rounds.
 func (b *bench) runSpeed(ctx context.Context) error {
 	for round := 1; round <= b.Rounds; round++ {
-		if b.first && !b.results.has(burst, oneStatement, round) {
+		if b.first {
 			if err := b.limits(ctx, round); err != nil {
 				return fmt.Errorf("the limits: %w", err)
 			}
@@ -262,16 +274,16 @@ func (b *bench) runGrowth(ctx context.Context) error {
 	if err := b.empty(ctx); err != nil {
 		return err
 	}
+	due := time.Now().Add(2 * time.Hour)
 	var pending []scheduled
 	for i, n := range b.Pending {
-		size := i + 1 // the number of the run
 		left := slices.DeleteFunc(slices.Clone(b.contenders), func(info contender.Info) bool {
-			return b.results.has(growth, info.Name, size)
+			return b.results.has(growth, info.Name, n)
 		})
 		if len(left) == 0 {
 			continue
 		}
-		more, err := b.place(ctx, slices.Repeat([]time.Time{time.Now().Add(2 * time.Hour)}, n-len(pending)))
+		more, err := b.place(ctx, slices.Repeat([]time.Time{due}, n-len(pending)))
 		if err != nil {
 			return err
 		}
@@ -279,16 +291,19 @@ func (b *bench) runGrowth(ctx context.Context) error {
 		if err := b.vacuum(ctx); err != nil {
 			return err
 		}
-		most := size == len(b.Pending)
-		if b.first && !b.results.has(growth, bareZADD, size) {
-			if err := b.limitOfSchedule(ctx, pending, size, most); err != nil {
+		most := n == slices.Max(b.Pending)
+		if b.first && !b.results.has(growth, bareZADD, n) {
+			if err := b.limitOfSchedule(ctx, pending, most); err != nil {
 				return err
 			}
 		}
 		for j := range left {
 			info := left[(i+j)%len(left)]
+			if time.Until(due) < 2*b.ScheduleFor {
+				return errors.New("growth: the pending orders become due; with the same -results, a new run measures the rest")
+			}
 			step := b.progress.step(fmt.Sprintf("%s pending: %s", short(n), info.Name))
-			if err := b.growWith(ctx, info, pending, size, most, step); err != nil {
+			if err := b.growWith(ctx, info, pending, most, step); err != nil {
 				return err
 			}
 		}
@@ -297,7 +312,7 @@ func (b *bench) runGrowth(ctx context.Context) error {
 }
 
 func (b *bench) growWith(
-	ctx context.Context, info contender.Info, pending []scheduled, size int, most bool, show step,
+	ctx context.Context, info contender.Info, pending []scheduled, most bool, show step,
 ) error {
 	if reason := b.whyNot(info, workload{name: growth}); reason != "" {
 		for _, workload := range []string{growth, idle, contender.Memory} {
@@ -307,7 +322,7 @@ func (b *bench) growWith(
 	}
 	t := b.trial(info)
 	defer t.end()
-	err := b.measure(ctx, t, growth, size, show, func() error { return t.runGrowth(ctx, pending, most) })
+	err := b.measure(ctx, t, growth, len(pending), show, func() error { return t.runGrowth(ctx, pending, most) })
 	if err == nil && (t.backlog || t.cell.Failed != "") {
 		err = b.postpone(ctx)
 	}

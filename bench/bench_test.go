@@ -157,7 +157,7 @@ func TestCommandLine(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"-rounds=-1", "want at least 0"},
 		{"-only=[", "-only"},
-		{"-parts=speed,luck", `there is no part "luck"; they are: faults, pressure, growth, speed`},
+		{"-parts=speed,luck", `there is no part "luck"; they are: pressure, growth, speed, faults`},
 		{"fast", `unexpected argument "fast"`},
 		{"-fast", "not defined: -fast"},
 	} {
@@ -190,6 +190,9 @@ func TestQuantile(t *testing.T) {
 	}
 	if !math.IsNaN(median(nil)) {
 		t.Error("the median of no values is a number, want NaN")
+	}
+	if got := median([]float64{4, 1, 2, 8}); got != 3 {
+		t.Errorf("the median of four values is %v, want 3, the mean of the two in the middle", got)
 	}
 }
 
@@ -262,7 +265,7 @@ func written(t *testing.T, r *report) string {
 	return out.String()
 }
 
-// TestBetter checks which values are better than ours by at least 5 %.
+// TestBetter checks which values are clearly better than ours.
 func TestBetter(t *testing.T) {
 	nan := math.NaN()
 	for _, c := range []struct {
@@ -270,8 +273,8 @@ func TestBetter(t *testing.T) {
 		value, ours float64
 		want        bool
 	}{
-		{higher, 106, 100, true}, {higher, 104, 100, false}, {higher, 94, 100, false}, {higher, 1, 0, true},
-		{lower, 94, 100, true}, {lower, 96, 100, false}, {lower, 106, 100, false}, {lower, 1, 0, false}, {lower, 0, 1, true},
+		{higher, 126, 100, true}, {higher, 124, 100, false}, {higher, 74, 100, false}, {higher, 1, 0, true},
+		{lower, 74, 100, true}, {lower, 76, 100, false}, {lower, 126, 100, false}, {lower, 1, 0, false}, {lower, 0, 1, true},
 		{higher, nan, 1, false}, {higher, 1, nan, false}, {lower, 1, nan, false}, {0, 2, 1, false},
 	} {
 		if got := (column{better: c.better}).isBetter(c.value, c.ours); got != c.want {
@@ -290,8 +293,8 @@ func TestFaultCell(t *testing.T) {
 		want     string
 	}{
 		{faultCases[0], nil, []outcome{{latest: 1.25}, {latest: 0.5}}, "1.2"},
-		{faultCases[0], nil, []outcome{{lost: 3, latest: 1}, {lost: 5}}, "**3–5 lost**"},
-		{faultCases[0], nil, []outcome{{latest: 1}, {lost: 5, early: 1}}, "**0–5 lost, 0–1 early**"},
+		{faultCases[0], nil, []outcome{{lost: 3, latest: 1}, {lost: 5}}, "**3–5**"},
+		{faultCases[0], nil, []outcome{{latest: 1}, {lost: 5, early: 1}}, "**0–5, 0–1 early**"},
 		{faultCases[0], nil, []outcome{{wrong: 2}, {wrong: 2}}, "**2 wrong**"},
 		{faultCases[0], nil, nil, ""},
 		{inStore, nil, nil, "n/a"},
@@ -361,7 +364,7 @@ func TestClonedCell(t *testing.T) {
 func TestPartOf(t *testing.T) {
 	want := map[string]string{growth: "growth", pressure: "pressure"}
 	for _, f := range faultCases {
-		want[f.name] = "faults"
+		want[f.name] = faults
 	}
 	for _, w := range workloads {
 		want[w.name] = "speed"
@@ -453,6 +456,21 @@ func TestReportOfQuickRun(t *testing.T) {
 	r.isQuick, r.sizes = true, quick
 	if text := written(t, r); !strings.HasPrefix(text, "# Side by side\n\nQuick run: ") {
 		t.Errorf("the report does not begin with a warning:\n%s", text)
+	}
+}
+
+// TestFewerPending checks the remark on contenders that did not schedule all pending orders.
+func TestFewerPending(t *testing.T) {
+	r := newTestReport(t, "all", "some", "loads")
+	most := slices.Max(r.Pending)
+	m := metric{growth, fmt.Sprint(most, "/pending")}
+	addValues(t, r, "all", m, float64(most))
+	if got := r.fewerPending(most); got != "" {
+		t.Errorf("got %q without such a contender, want nothing", got)
+	}
+	addValues(t, r, "some", m, 7000)
+	if got, want := r.fewerPending(most), ", or those that are scheduled in 3m0s (some: 7 k)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -46,7 +46,10 @@ func buildAhead(ctx context.Context, dir string) (path string, err error) {
 		return "", err
 	}
 	path = filepath.Join(dir, "ahead")
-	out, err := exec.CommandContext(ctx, "go", "build", "-overlay", replaced, "-o", path, ".").CombinedOutput()
+	build := exec.CommandContext(ctx, "go", "build", "-overlay", replaced, "-o", path, ".")
+	build.Env = append(os.Environ(), "GOTMPDIR="+dir)
+	build.Cancel = func() error { return build.Process.Signal(os.Interrupt) } // so that go ends its compilers
+	out, err := build.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build a program whose clock is ahead: %w: %s", err, out)
 	}

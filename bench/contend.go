@@ -67,6 +67,7 @@ type counts struct {
 	Repeated    int // delivered after they had ended
 	Early       int // delivered before they were due
 	Unscheduled int // placed, but not scheduled because of an error
+	Placing     int // that the process is placing and scheduling now
 }
 
 // contendOptions configure the process of a contender.
@@ -148,7 +149,7 @@ type child struct {
 	closers   []func()
 	placing   *placing
 
-	cancelled, repeated, early, unscheduled atomic.Int64 // see counts
+	cancelled, repeated, early, unscheduled, inProgress atomic.Int64 // see counts
 }
 
 // newChild builds the contender and the shop's REST interface. The process ends after an error, so newChild closes
@@ -252,7 +253,11 @@ func (c *child) answer(ctx context.Context, r request) (a reply) {
 		c.placing.hang.Store(int64(r.Hang))
 		c.placing.fault.Store(r.Fault)
 	case len(r.Place) > 0:
-		go c.place(ctx, contenderOrders(r.Place))
+		c.inProgress.Add(int64(len(r.Place)))
+		go func() {
+			defer c.inProgress.Add(-int64(len(r.Place)))
+			c.place(ctx, contenderOrders(r.Place))
+		}()
 	default:
 		err = c.contender.Schedule(ctx, contenderOrders(r.Schedule))
 	}
@@ -284,7 +289,7 @@ func (c *child) counting(rows reconcile.Rows) reconcile.Rows {
 func (c *child) counts() counts {
 	return counts{
 		Cancelled: int(c.cancelled.Load()), Repeated: int(c.repeated.Load()), Early: int(c.early.Load()),
-		Unscheduled: int(c.unscheduled.Load()),
+		Unscheduled: int(c.unscheduled.Load()), Placing: int(c.inProgress.Load()),
 	}
 }
 

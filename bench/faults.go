@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,6 +14,9 @@ import (
 	"example.com/shop/bench/contender"
 	"example.com/shop/bench/contender/ours"
 )
+
+// faults is the part in which something breaks.
+const faults = "faults"
 
 // faultSizes are the sizes of the part faults.
 type faultSizes struct {
@@ -70,7 +72,7 @@ var faultCases = []faultCase{
 	},
 	{
 		name: "poisoned orders", run: (*trial).poison,
-		about: "PostgreSQL refuses to cancel one order of fifty, which are not counted",
+		about: "PostgreSQL refuses to cancel one order of fifty; these are not counted",
 	},
 	{
 		name: "clock ahead", run: (*trial).runAhead, builds: true,
@@ -83,12 +85,6 @@ func (f faultCase) concerns(info contender.Info) bool { return !f.inStore || len
 
 // runFaults has each fault of each contender, several times.
 func (b *bench) runFaults(ctx context.Context) error {
-	var building sync.WaitGroup
-	defer building.Wait()
-	if b.isQuick && slices.ContainsFunc(b.contenders, b.needsBuild) {
-		// The build takes as long as the other faults. The fault gets its error. In a full run it would disturb them.
-		building.Go(func() { _, _ = b.ahead() })
-	}
 	for run := 1; run <= b.FaultRuns; run++ {
 		err := b.inTurns(run, func(info contender.Info) error {
 			show := b.progress.step(fmt.Sprintf("faults, run %d of %d: %s", run, b.FaultRuns, info.Name))
@@ -101,11 +97,6 @@ func (b *bench) runFaults(ctx context.Context) error {
 	return b.inTurns(b.FaultRuns, func(info contender.Info) error {
 		return b.tryMore(ctx, info, func(part string) { b.progress.line(info.Name + ", more tries: " + part) })
 	})
-}
-
-// needsBuild reports whether a contender has a fault for which a program is built.
-func (b *bench) needsBuild(info contender.Info) bool {
-	return slices.ContainsFunc(faultCases, func(f faultCase) bool { return f.builds && b.whyNoFault(info, f) == "" })
 }
 
 // faultsOf has each fault of a contender in one run.
@@ -165,13 +156,18 @@ func (b *bench) whyNoFault(info contender.Info, f faultCase) string {
 	if reason := b.missing(info); reason != "" {
 		return reason
 	}
+	return b.options.whyNoFault(info, f)
+}
+
+// whyNoFault is as that of bench, if all servers can be started.
+func (o options) whyNoFault(info contender.Info, f faultCase) string {
 	if !f.concerns(info) {
 		return "no store besides PostgreSQL"
 	}
-	if b.given != (given{}) {
+	if o.given != (given{}) {
 		return "not measured with given servers"
 	}
-	if b.isQuick && info.Name != ours.Name {
+	if o.isQuick && info.Name != ours.Name {
 		// Each contender has one of the faults, and each fault some of the contenders.
 		i := slices.IndexFunc(all(), func(other contender.Info) bool { return other.Name == info.Name })
 		if info.Period > 0 || f.name != faultCases[i%len(faultCases)].name {
@@ -233,14 +229,7 @@ func (t *trial) reportFault(ctx context.Context, workload string, last time.Time
 		return o, err
 	}
 	o.wrong = float64(len(violations)) // for instance a stock to which an order was returned twice
-	counts, err := t.w.counts()
-	if err != nil {
-		return o, err
-	}
-	t.report(workload, map[string]float64{
-		"lost": o.lost, "early": o.early, "wrong": o.wrong, "latest": o.latest,
-		"delivered again": float64(counts.Repeated), "delivered early": float64(counts.Early),
-	})
+	t.report(workload, map[string]float64{"lost": o.lost, "early": o.early, "wrong": o.wrong, "latest": o.latest})
 	return o, nil
 }
 
@@ -262,7 +251,7 @@ func lastDue(orders []scheduled) time.Time { return time.Unix(0, orders[len(orde
 // placeGroup is the number of orders that a customer of the part faults places with one request.
 const placeGroup = 5
 
-// placeAll places orders at once, in turns in each of the processes, and returns when all are placed and scheduled.
+// placeAll places orders at once, in turns in each of the processes, and returns when all are scheduled.
 func (t *trial) placeAll(ctx context.Context, orders []scheduled, workers ...*worker) error {
 	i := 0
 	for group := range slices.Chunk(orders, placeGroup) {
@@ -271,18 +260,29 @@ func (t *trial) placeAll(ctx context.Context, orders []scheduled, workers ...*wo
 		}
 		i++
 	}
-	const settle = 500 * time.Millisecond // from the last commit until the orders are scheduled
-	for end := time.Now().Add(t.Patience); ; contender.Sleep(ctx, 20*time.Millisecond) {
-		var placed int
-		if err := t.db.QueryRowContext(ctx, `SELECT count(*) FROM orders`).Scan(&placed); err != nil {
+	for _, w := range workers {
+		if err := t.awaitPlaced(ctx, w); err != nil {
 			return err
 		}
-		if placed == len(orders) {
-			contender.Sleep(ctx, settle)
+	}
+	return nil
+}
+
+// awaitPlaced waits until a process has scheduled the orders that it was given to place.
+func (t *trial) awaitPlaced(ctx context.Context, w *worker) error {
+	for end := time.Now().Add(t.Patience); ; contender.Sleep(ctx, 20*time.Millisecond) {
+		counts, err := w.counts()
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
 			return ctx.Err()
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("%d of %d orders were placed: the log ends with: %s", placed, len(orders), t.w.logTail())
+		case counts.Unscheduled > 0:
+			return fmt.Errorf("%d orders were not placed: the log ends with: %s", counts.Unscheduled, w.logTail())
+		case counts.Placing == 0:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("%d orders are not placed yet: the log ends with: %s", counts.Placing, w.logTail())
 		}
 	}
 }
@@ -321,7 +321,9 @@ func (t *trial) killCanceller(ctx context.Context) (last time.Time, err error) {
 				return last, err
 			}
 		}
-		contender.Sleep(ctx, t.Faults.Lead/2)                       // until the orders are placed
+		if err := t.awaitPlaced(ctx, t.w); err != nil {
+			return last, err
+		}
 		_ = t.w.have([]fault{dieBeforeCancel, dieAfterCancel}[i%2]) // it may die before it replies
 		t.w.awaitEnd(time.Until(last) + t.Faults.Lost + t.info.Period)
 		contender.Sleep(ctx, t.Faults.Restart)

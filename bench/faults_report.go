@@ -103,21 +103,21 @@ func (r *report) promise(c contender.Info) (promise, late string) {
 func (r *report) writeFaults(text *strings.Builder) {
 	f := r.Faults
 	fmt.Fprintf(text, "\n## Faults\n\n%d orders, whose deadlines are spread over %v, and one of these faults, up "+
-		"to %d times (a and 60 s polls: once) until an order is lost, or %d if one was lost in another run. What was "+
-		"killed starts again after %v.\n\n", f.Orders, f.Spread, f.Tries, f.Most, f.Restart)
+		"to %d times (a and 60 s polls: once) until an order is lost, or %d if the runs disagree. What was killed "+
+		"starts again after %v, a store that is away after %v. Up to %d ways share the machine.\n\n",
+		f.Orders, f.Spread, f.Tries, f.Most, f.Restart, f.Away, r.FaultLanes)
 	for i, c := range faultCases {
 		fmt.Fprintf(text, "- **%s, %s**: %s\n", letter(i), c.name, c.about)
 	}
 	fmt.Fprintf(text, "\nA cell has the seconds from the deadline to the latest cancellation if the promise is "+
-		"kept. Orders are lost if none was cancelled for %v, which is longer than any recovery takes, but for "+
-		"River's as shipped, of an hour; a person has to find them. No order was cancelled early or "+
-		"twice unless the cell says so, because the shop's statement refuses it; a statement without this check "+
-		"depends on the way. A call that fails is repeated as the client library does by default. n/a: a way that "+
-		"keeps nothing beside PostgreSQL has no such store.\n\n| |", f.Lost)
+		"kept, otherwise in bold the number of lost orders. Orders are lost if none was cancelled for %v: longer than "+
+		"each recovery but that of River as shipped, which begins after an hour. No order was cancelled early or twice "+
+		"unless the cell says so: the shop's statement refuses it. A call that fails is repeated as the client library "+
+		"does by default. n/a: a way that keeps nothing beside PostgreSQL has no such store.\n\n| |", f.Lost)
 	for i := range faultCases {
 		fmt.Fprintf(text, " %s |", letter(i))
 	}
-	text.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(faultCases)) + "\n")
+	text.WriteString("\n|---|" + strings.Repeat("---:|", len(faultCases)) + "\n")
 	var differing []string
 	for _, c := range r.contenders {
 		fmt.Fprintf(text, "| %s |", c.Name)
@@ -154,14 +154,14 @@ func (r *report) faultCell(c contender.Info, f faultCase, all []outcome) string 
 		switch {
 		case most == 0:
 		case least == most:
-			wrong = append(wrong, fmt.Sprintf("%.0f %s", most, what))
+			wrong = append(wrong, fmt.Sprintf("%.0f%s", most, what))
 		default:
-			wrong = append(wrong, fmt.Sprintf("%.0f–%.0f %s", least, most, what))
+			wrong = append(wrong, fmt.Sprintf("%.0f–%.0f%s", least, most, what))
 		}
 	}
-	add("lost", func(o outcome) float64 { return o.lost })
-	add("early", func(o outcome) float64 { return o.early })
-	add("wrong", func(o outcome) float64 { return o.wrong })
+	add("", func(o outcome) float64 { return o.lost })
+	add(" early", func(o outcome) float64 { return o.early })
+	add(" wrong", func(o outcome) float64 { return o.wrong })
 	if len(wrong) > 0 {
 		return "**" + strings.Join(wrong, ", ") + "**"
 	}

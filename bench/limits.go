@@ -29,34 +29,50 @@ const pgbenchClients = 16
 
 // limits measures simple programs that do only a part of the work of a contender.
 func (b *bench) limits(ctx context.Context, round int) error {
+	if !b.results.has(burst, oneStatement, round) {
+		if err := b.limitOfBursts(ctx, round); err != nil {
+			return err
+		}
+	}
+	if !b.results.has(place, pgbenchPlace, round) {
+		return b.limitOfPlace(ctx, round)
+	}
+	return nil
+}
+
+func (b *bench) limitOfBursts(ctx context.Context, round int) error {
 	if err := b.empty(ctx); err != nil {
 		return err
 	}
-	bursts := b.cell(burst, oneStatement, round)
+	c := b.cell(burst, oneStatement, round)
 	for range mostBursts {
 		rate, err := b.limitOfBurst(ctx)
 		if err != nil {
 			return err
 		}
-		bursts.report(burst, map[string]float64{"rate": rate})
+		c.report(burst, map[string]float64{"rate": rate})
 	}
-	if err := b.results.add(bursts); err != nil {
+	return b.results.add(c)
+}
+
+// limitOfPlace measures how many orders pgbench places, each in a transaction of its own.
+func (b *bench) limitOfPlace(ctx context.Context, round int) error {
+	if err := b.empty(ctx); err != nil {
 		return err
 	}
-	placed := b.cell(place, pgbenchPlace, round)
+	c := b.cell(place, pgbenchPlace, round)
 	r, err := pgbench.Place(ctx, pgbench.Load{
 		Database: b.databaseURL, Module: b.module, Clients: pgbenchClients, Products: products, For: b.PlaceFor,
 	})
-	switch {
-	case errors.Is(err, pgbench.ErrMissing):
+	if errors.Is(err, pgbench.ErrMissing) {
 		b.results.noteMissing(pgbenchPlace, place, err.Error())
-	case err != nil:
-		return err
-	default:
-		placed.report(place, map[string]float64{"rate": r.Rate})
-		return b.results.add(placed)
+		return nil
 	}
-	return nil
+	if err != nil {
+		return err
+	}
+	c.report(place, map[string]float64{"rate": r.Rate})
+	return b.results.add(c)
 }
 
 // limitOfBurst cancels the orders of a burst with one statement, and returns the rate.
@@ -92,7 +108,7 @@ func (b *bench) limitOfBurst(ctx context.Context) (rate float64, err error) {
 
 // limitOfSchedule adds the ids of orders to one sorted set, 1,000 in each command. With the most orders it measures the
 // memory of the set.
-func (b *bench) limitOfSchedule(ctx context.Context, pending []scheduled, size int, most bool) error {
+func (b *bench) limitOfSchedule(ctx context.Context, pending []scheduled, most bool) error {
 	if err := b.redis.FlushDB(ctx).Err(); err != nil {
 		return err
 	}
@@ -106,7 +122,7 @@ func (b *bench) limitOfSchedule(ctx context.Context, pending []scheduled, size i
 			return err
 		}
 	}
-	c := b.cell(growth, bareZADD, size)
+	c := b.cell(growth, bareZADD, len(pending))
 	rate := float64(len(pending)) / time.Since(began).Seconds()
 	c.report(growth, map[string]float64{fmt.Sprint(len(pending), "/schedule"): rate})
 	if !most {

@@ -13,9 +13,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -58,7 +60,7 @@ type options struct {
 func parse(args []string, errs io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	flags.BoolVar(&o.isQuick, "quick", false, "check each contender on small workloads, in about four minutes")
+	flags.BoolVar(&o.isQuick, "quick", false, "check each contender on small workloads, in about three minutes")
 	rounds := flags.Int("rounds", 0,
 		fmt.Sprintf("the number of rounds of the part speed; 0 means %d, or %d with -quick", full.Rounds, quick.Rounds))
 	chosen := flags.String("parts", "all", "the parts to run, separated by commas, of "+partNames(parts)+
@@ -130,26 +132,45 @@ func measure(ctx context.Context, r *report, p *progress) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // what is left is removed at the next start
-	ahead := sync.OnceValues(func() (string, error) { return buildAhead(ctx, dir) })
-	for _, part := range r.parts {
-		if err := measurePart(ctx, r, part, p, ahead); err != nil {
+	building, stop := context.WithCancel(ctx)
+	ahead := sync.OnceValues(func() (string, error) { return buildAhead(building, dir) })
+	var builder sync.WaitGroup
+	defer builder.Wait()
+	defer stop()
+	for parts := range r.together() {
+		if slices.ContainsFunc(parts, r.builds) {
+			builder.Go(func() { _, _ = ahead() }) // the fault that needs the program gets the error
+		}
+		if !r.isQuick {
+			builder.Wait() // the build would disturb what is measured
+		}
+		if err := measureParts(ctx, r, parts, p, ahead); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// measurePart runs a part, in the lanes of the options. All lanes end if one fails.
-func measurePart(ctx context.Context, r *report, part part, p *progress, ahead func() (string, error)) error {
+// together returns the parts that run on the same servers: with -quick all, which saves the starts. Otherwise each part
+// has servers that nothing has used before.
+func (o options) together() iter.Seq[[]part] {
+	if o.isQuick {
+		return slices.Chunk(o.parts, len(parts))
+	}
+	return slices.Chunk(o.parts, 1)
+}
+
+// measureParts runs parts in the lanes of the first one. All lanes end if one fails.
+func measureParts(ctx context.Context, r *report, parts []part, p *progress, ahead func() (string, error)) error {
 	lanes, ctx := errgroup.WithContext(ctx)
-	number := min(part.lanes(r.sizes), len(r.contenders))
+	number := min(parts[0].lanes(r.sizes), len(r.contenders))
 	for lane := range number {
 		lanes.Go(func() error {
 			b := &bench{options: r.options, results: r.results, progress: p, first: lane == 0, ahead: ahead}
 			for i := lane; i < len(r.contenders); i += number {
 				b.contenders = append(b.contenders, r.contenders[i])
 			}
-			return b.runOnServers(ctx, part)
+			return b.runOnServers(ctx, parts)
 		})
 	}
 	return lanes.Wait()

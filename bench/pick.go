@@ -4,7 +4,7 @@ import _ "embed"
 
 // picks says for each contender when to pick it, in a few words.
 var picks = map[string]string{
-	"ours":                              "no order may be lost or late, whatever breaks",
+	"ours":                              "no order may be lost, and a fault may delay some by seconds",
 	"poll 1s, one by one":               "a second late is fine, and bursts are small",
 	"poll 1s, set-based":                "a second late is fine, and no order can fail",
 	"poll 60s, one by one":              "a minute late is fine, and bursts are small",
@@ -13,7 +13,7 @@ var picks = map[string]string{
 	"in-process heap":                   "one process does all, and its memory suffices",
 	"hashed timing wheel":               "as the heap, and a tick late is fine",
 	"hierarchical timing wheel":         "as the heap, with many timers that are cancelled",
-	"ZSET poll, ZREM unchecked":         "never: the claim costs nothing",
+	"ZSET poll, ZREM unchecked":         "never: consumers repeat each other's work",
 	"ZSET poll, ZREM claim":             "a lost order is harmless",
 	"ZSET poll, batches":                "a lost batch is harmless",
 	"ZSET → Set, SPOP":                  "a lost Redis is harmless, and bursts are small",
@@ -30,7 +30,7 @@ var picks = map[string]string{
 	"River, as shipped":                 "you have River, and an hour late after a crash is fine",
 	"River, tuned":                      "you want jobs of all kinds on PostgreSQL alone",
 	"DBOS, as shipped":                  "the timeout is a step of a longer workflow",
-	"DBOS, tuned":                       "as above, with many orders",
+	"DBOS, tuned":                       "as above, with many pending orders",
 	"gue, as shipped":                   "seconds late are fine, on PostgreSQL alone",
 	"gue, tuned":                        "you want a small queue on PostgreSQL alone",
 	"neoq, as shipped":                  "a lost order is harmless",

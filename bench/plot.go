@@ -207,7 +207,7 @@ func (r *report) growthPoints(c contender.Info, x, y axis) (points string, last 
 		values := r.results.of(c.Name, metric{growth, fmt.Sprint(n, "/burst")})
 		if len(values) > 0 {
 			last = y.at(median(values))
-			points += fmt.Sprintf("%.1f,%.1f ", x.at(float64(n)), last)
+			points += fmt.Sprintf("%.1f,%.1f ", x.at(r.pending(c, n)), last)
 		}
 	}
 	return strings.TrimSpace(points), last

@@ -132,9 +132,10 @@ func (w *worker) reply(limit time.Duration) (r reply, err error) {
 	return r, nil
 }
 
-// schedule schedules orders, 1,000 with each request.
+const scheduleGroup = 1000 // orders that one request schedules
+
 func (w *worker) schedule(orders []scheduled) error {
-	for some := range slices.Chunk(orders, 1000) {
+	for some := range slices.Chunk(orders, scheduleGroup) {
 		if _, err := w.ask(request{Schedule: some}); err != nil {
 			return err
 		}

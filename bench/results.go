@@ -23,7 +23,7 @@ type metric struct{ workload, name string }
 type cell struct {
 	Workload  string
 	Contender string
-	Run       int       // from 1
+	Run       int       // from 1; of the workload growth the number of pending orders
 	Seed      uint64    // see [options]
 	Setup     string    // see [setup]; of the first tries, if there were more later
 	At        time.Time // when the workload began
@@ -237,8 +237,15 @@ func (r *results) whyMissing(contender, workload string) string {
 	return ""
 }
 
-// median returns the median of values, or NaN if there are none.
-func median(values []float64) float64 { return quantile(values, 0.5) }
+// median returns the median of values, which is the mean of the two in the middle if their number is even, or NaN if
+// there are none.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
 
 // quantile returns the q-th quantile of values, or NaN if there are none.
 func quantile(values []float64, q float64) float64 {

@@ -100,7 +100,9 @@ func (s *servers) move(ctx context.Context, orders []scheduled) error {
 // postpone gives the orders that a contender has left a deadline far away, so that the next contender does not find
 // them due.
 func (s *servers) postpone(ctx context.Context) error {
-	return s.exec(ctx, `UPDATE orders SET expires_at = now() + interval '2 hours' WHERE status = 'pending' AND due_at < now()`)
+	return s.exec(ctx, `
+		UPDATE orders SET expires_at = now() + interval '2 hours'
+		WHERE status = 'pending' AND due_at < now() + interval '5 minutes'`)
 }
 
 // lateness is when the orders of a measurement were cancelled: the time of the commit, by PostgreSQL's clock.

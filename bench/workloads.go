@@ -13,18 +13,19 @@ import (
 
 // sizes are the sizes of the workloads.
 type sizes struct {
-	Rounds     int           // of the workloads that are measured in each round
-	Burst      int           // orders that are due at one instant
-	BurstFor   time.Duration // a round repeats the burst until the bursts took this long, at most mostBursts times
-	Steady     []int         // orders due per second
-	SteadyFor  time.Duration // how long
-	Unit       time.Duration // of the delays of the workloads below
-	Mixed      int           // orders with a long delay, and as many with a short one
-	Reschedule int           // orders that get an earlier deadline, and as many that get a later one
-	PlaceFor   time.Duration // how long orders are placed over HTTP
-	Pending    []int         // orders that are pending and not due, while others are cancelled
-	IdleFor    time.Duration // how long a contender with the most pending orders is watched: one sweep of ours, each 30 s
-	GrowthDue  int           // orders that are due at one instant beside the pending ones
+	Rounds      int           // of the workloads that are measured in each round
+	Burst       int           // orders that are due at one instant
+	BurstFor    time.Duration // a round repeats the burst until the bursts took this long, at most mostBursts times
+	Steady      []int         // orders due per second
+	SteadyFor   time.Duration // how long
+	Unit        time.Duration // of the delays of the workloads below
+	Mixed       int           // orders with a long delay, and as many with a short one
+	Reschedule  int           // orders that get an earlier deadline, and as many that get a later one
+	PlaceFor    time.Duration // how long orders are placed over HTTP
+	Pending     []int         // orders that are pending and not due, while others are cancelled
+	ScheduleFor time.Duration // the longest time for the pending orders of the workload growth
+	IdleFor     time.Duration // how long a contender with the most pending orders is watched: one sweep of ours, each 30 s
+	GrowthDue   int           // orders that are due at one instant beside the pending ones
 
 	Patience time.Duration // how long the benchmark waits for orders that are not cancelled, without a fault
 
@@ -40,7 +41,7 @@ var full = sizes{
 	Rounds: 3, Burst: 10_000, BurstFor: 2 * time.Second,
 	Steady: []int{200, 2_000}, SteadyFor: 3 * time.Second,
 	Unit: 700 * time.Millisecond, Mixed: 500, Reschedule: 500, PlaceFor: time.Second,
-	Pending: []int{10_000, 1_000_000}, IdleFor: 30 * time.Second, GrowthDue: 5_000,
+	Pending: []int{10_000, 1_000_000}, ScheduleFor: 3 * time.Minute, IdleFor: 30 * time.Second, GrowthDue: 5_000,
 	Patience:   15 * time.Second,
 	Lanes:      1,
 	FaultLanes: 24, FaultRuns: 2,
@@ -50,7 +51,7 @@ var full = sizes{
 		Away: 5 * time.Second, Hang: 5 * time.Second, Lost: 4 * time.Minute, // asynq's recovery takes up to three
 	},
 	Pressure: pressureSizes{
-		Rates: []int{100, 250, 500, 1000, 2000, 4000, 8000}, TryFor: 6 * time.Second, Minute: time.Minute,
+		Rates: []int{250, 500, 1000, 2000, 4000, 8000}, TryFor: 6 * time.Second, Minute: time.Minute,
 		Window: 30 * time.Second, Lead: placeTimeout + 2*time.Second, Interval: 100 * time.Millisecond,
 	},
 }
@@ -58,7 +59,7 @@ var full = sizes{
 var quick = sizes{
 	Rounds: 1, Burst: 200, Steady: []int{100}, SteadyFor: time.Second,
 	Unit: 300 * time.Millisecond, Mixed: 20, Reschedule: 20, PlaceFor: 300 * time.Millisecond,
-	Pending: []int{1_000}, IdleFor: time.Second, GrowthDue: 100,
+	Pending: []int{1_000}, ScheduleFor: time.Minute, IdleFor: time.Second, GrowthDue: 100,
 	Patience:   30 * time.Second,
 	Lanes:      6,
 	FaultLanes: 6, FaultRuns: 1,
@@ -112,11 +113,14 @@ func (t *trial) lead(n int) time.Duration {
 
 // scheduleRate returns how many orders a second the contender scheduled the last time, if it has scheduled any.
 func (t *trial) scheduleRate() (rate float64, known bool) {
-	rates := append(t.results.of(t.info.Name, metric{schedule, "rate"}), t.cell.Values[schedule]["rate"]...)
-	if len(rates) == 0 {
-		return 0, false
+	cells := t.results.cells(t.info.Name)
+	slices.SortFunc(cells, func(a, b cell) int { return a.At.Compare(b.At) })
+	for _, c := range append(cells, t.cell) {
+		if rates := c.Values[schedule]["rate"]; len(rates) > 0 {
+			rate, known = rates[len(rates)-1], true
+		}
 	}
-	return rates[len(rates)-1], true
+	return rate, known
 }
 
 // prepare inserts and schedules an order for each of the offsets from a time that it returns. The time is later than
@@ -164,10 +168,13 @@ func evenly(rate int, lasting time.Duration) (offsets []time.Duration) {
 	return offsets
 }
 
+// atMost is how much longer than its patience the benchmark waits for orders that are cancelled slowly.
+const atMost = 20 * time.Second
+
 // cancelled waits until all orders due from start to last are cancelled, or until a time limit. It returns their
 // lateness.
 func (t *trial) cancelled(ctx context.Context, start, last time.Time) (lateness, error) {
-	ctx, cancel := context.WithDeadline(ctx, last.Add(t.info.Period+t.Patience+20*time.Second))
+	ctx, cancel := context.WithDeadline(ctx, last.Add(t.info.Period+t.Patience+atMost))
 	defer cancel()
 	if err := t.await(ctx, last, t.info.Period+t.Patience); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return lateness{}, err
@@ -352,13 +359,14 @@ func (t *trial) runGrowth(ctx context.Context, pending []scheduled, most bool) e
 	if t.w, err = t.start(ctx, t.info, instance{}); err != nil {
 		return err
 	}
+	scheduled := len(pending)
 	if !t.info.Loads {
-		if err := t.w.schedule(pending); err != nil {
+		if scheduled, err = t.schedulePending(pending); err != nil {
 			return err
 		}
 	}
 	if most {
-		if err := t.idle(ctx, empty, len(pending)); err != nil {
+		if err := t.idle(ctx, empty, scheduled); err != nil {
 			return err
 		}
 	}
@@ -370,11 +378,23 @@ func (t *trial) runGrowth(ctx context.Context, pending []scheduled, most bool) e
 		return err
 	}
 	prefix := fmt.Sprint(len(pending), "/")
-	t.report(growth, map[string]float64{prefix + "burst": l.rate()})
+	t.report(growth, map[string]float64{prefix + "burst": l.rate(), prefix + "pending": float64(scheduled)})
 	if rate, known := t.scheduleRate(); known && t.info.Cannot[contender.Memory] == "" { // the others schedule nothing
 		t.report(growth, map[string]float64{prefix + "schedule": rate})
 	}
 	return nil
+}
+
+// schedulePending schedules pending orders, or as many as the contender can within a time, and returns how many.
+func (t *trial) schedulePending(pending []scheduled) (n int, err error) {
+	for end := time.Now().Add(t.ScheduleFor); n < len(pending) && time.Now().Before(end); {
+		some := pending[n:min(n+scheduleGroup, len(pending))]
+		if err := t.w.schedule(some); err != nil {
+			return n, err
+		}
+		n += len(some)
+	}
+	return n, nil
 }
 
 // idle watches a contender with n pending orders, none of which is due. empty is the usage without these orders.

@@ -89,7 +89,7 @@ const (
 
 // Info describes a contender.
 type Info struct {
-	Name     string   // short, in lower case: the first column of the tables
+	Name     string   // short: the first column of the tables
 	Way      string   // how it works, in one sentence
 	Source   string   // the URL of the documentation or of the text that it follows
 	Settings string   // the settings that differ from the defaults, or that the source does not give

@@ -55,7 +55,7 @@ func info(name, settings string, v variant) contender.Info {
 	}
 	return contender.Info{
 		Name:     name,
-		Way:      "A durable workflow per order on PostgreSQL, which sleeps until the order is due.",
+		Way:      "A durable workflow per order on PostgreSQL, which waits until the order is due.",
 		Source:   "https://docs.dbos.dev/golang/tutorials/workflow-tutorial",
 		Settings: settings,
 		Cannot:   cannot,

@@ -47,6 +47,7 @@ var Contenders = []contender.Info{{
 	Source:   "https://redis.io/docs/latest/commands/spop/",
 	Settings: "a move each second; 8 consumers, each sleeps 1 s when the set is empty",
 	Servers:  []contender.Server{contender.Redis},
+	Lease:    interval, // the mover moves a member that is in progress again
 	New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 		return &queue{env: env}, nil
 	},
