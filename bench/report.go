@@ -369,7 +369,7 @@ func (r *report) writeContenders(text *strings.Builder) {
 // writeSetups writes on which machines and with which versions the results were measured. It leaves out the lines that
 // a setup shares with an earlier one.
 func (r *report) writeSetups(text *strings.Builder) {
-	fmt.Fprintf(text, "\n## Measurements\n\nRounds of speed: %d. Figures of different setups compare roughly.", r.rounds())
+	fmt.Fprintf(text, "\n## Measurements\n\nRounds of speed: %d.", r.rounds())
 	if r.options.results != "" {
 		fmt.Fprintf(text, " The [results](%s) tell the setup of each.", filepath.Base(r.options.results))
 	}
