@@ -28,7 +28,7 @@ var ErrMissing = errors.New("no rabbitmq-server in PATH or /usr/lib/rabbitmq: in
 var errPortTaken = errors.New("a port is taken")
 
 // startTimeout limits how long a server may take to start. On an idle machine it takes five seconds.
-const startTimeout = time.Minute
+const startTimeout = 3 * time.Minute
 
 // Server is a private RabbitMQ with its defaults and without plugins. The methods must not be called concurrently.
 type Server struct {
