@@ -65,7 +65,6 @@ type reply struct {
 type counts struct {
 	Cancelled   int // cancelled when the contender delivered them
 	Repeated    int // delivered after they had ended
-	Early       int // delivered before they were due
 	Unscheduled int // placed, but not scheduled because of an error
 	Placing     int // that the process is placing and scheduling now
 }
@@ -149,7 +148,7 @@ type child struct {
 	closers   []func()
 	placing   *placing
 
-	cancelled, repeated, early, unscheduled, inProgress atomic.Int64 // see counts
+	cancelled, repeated, unscheduled, inProgress atomic.Int64 // see counts
 }
 
 // newChild builds the contender and the shop's REST interface. The process ends after an error, so newChild closes
@@ -277,8 +276,6 @@ func (c *child) counting(rows reconcile.Rows) reconcile.Rows {
 				c.cancelled.Add(1)
 			case reconcile.AlreadyEnded:
 				c.repeated.Add(1)
-			case reconcile.NotDue:
-				c.early.Add(1)
 			}
 		}
 		observe(ctx, verdicts, actor)
@@ -288,7 +285,7 @@ func (c *child) counting(rows reconcile.Rows) reconcile.Rows {
 
 func (c *child) counts() counts {
 	return counts{
-		Cancelled: int(c.cancelled.Load()), Repeated: int(c.repeated.Load()), Early: int(c.early.Load()),
+		Cancelled: int(c.cancelled.Load()), Repeated: int(c.repeated.Load()),
 		Unscheduled: int(c.unscheduled.Load()), Placing: int(c.inProgress.Load()),
 	}
 }

@@ -371,7 +371,7 @@ func (r *report) writeContenders(text *strings.Builder) {
 func (r *report) writeSetups(text *strings.Builder) {
 	fmt.Fprintf(text, "\n## Measurements\n\nRounds of speed: %d.", r.rounds())
 	if r.options.results != "" {
-		fmt.Fprintf(text, " The [results](%s) tell the setup of each.", filepath.Base(r.options.results))
+		fmt.Fprintf(text, " The [results](%s) tell the setup of each figure.", filepath.Base(r.options.results))
 	}
 	text.WriteString("\n")
 	seen := map[string]bool{}

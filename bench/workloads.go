@@ -387,8 +387,11 @@ func (t *trial) runGrowth(ctx context.Context, pending []scheduled, most bool) e
 
 // schedulePending schedules pending orders, or as many as the contender can within a time, and returns how many.
 func (t *trial) schedulePending(pending []scheduled) (n int, err error) {
-	for end := time.Now().Add(t.ScheduleFor); n < len(pending) && time.Now().Before(end); {
-		some := pending[n:min(n+scheduleGroup, len(pending))]
+	end := time.Now().Add(t.ScheduleFor)
+	for some := range slices.Chunk(pending, scheduleGroup) {
+		if time.Now().After(end) {
+			break
+		}
 		if err := t.w.schedule(some); err != nil {
 			return n, err
 		}
