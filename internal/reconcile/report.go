@@ -36,7 +36,7 @@ type Report struct {
 	Dead     int `json:"dead"`     // examined rows whose task is a dead letter, which an operator must redrive
 
 	// The repairs, by reason.
-	Missing int `json:"missing"` // missing tasks that were added
+	Missing int `json:"missing"` // missing tasks of rows that were not due; the tasks were added
 	Late    int `json:"late"`    // tasks that were due too late and were moved forward
 	Overdue int `json:"overdue"` // overdue rows that were timed out without the queue
 

@@ -78,13 +78,13 @@ func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []dela
 	for i, row := range page {
 		ids[i] = row.ID
 	}
-	// The time left of a row counts from before the request to Redis. From after the reply it would be shorter by the
-	// time that Redis took, and tasks would seem to be late.
+	// The time left of a row counts from before the request, because the time that Redis takes is no lateness of a task.
 	asked := time.Now()
 	locations, err := r.queue.Locate(ctx, ids)
 	if err != nil {
 		return err
 	}
+	located := time.Now()
 	var repairs []delay.Message
 	missing, late := 0, 0
 	for i, task := range locations {
@@ -93,7 +93,9 @@ func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []dela
 		case task.State == delay.Dead:
 			report.Dead++
 		case task.State == delay.Absent:
-			missing++
+			if page[i].Due().After(located) { // otherwise a worker may have timed the row out since it was read
+				missing++
+			}
 			repairs = append(repairs, page[i])
 		case page[i].Due().Before(readAt), task.Attempts > 0:
 			// The row was overdue, or an attempt failed. The worker may have postponed the task until its next

@@ -53,10 +53,10 @@ func TestSweepRepairs(t *testing.T) {
 			f.table.left[1] = -time.Second
 			f.move(t, "1", "due", time.Minute)
 		}, all},
-		"overdue and missing": {func(t *testing.T, f *fixture) {
+		"overdue and missing": {func(t *testing.T, f *fixture) { // perhaps timed out since it was read: not counted
 			f.table.left[1] = -time.Second
 			f.do(t, "ZREM", key("due"), "1")
-		}, with(func(r *Report) { r.Missing = 1 })},
+		}, all},
 		"leased for longer than until the deadline": {func(t *testing.T, f *fixture) {
 			f.move(t, "1", "leased", 2*time.Hour)
 		}, all},
@@ -76,6 +76,10 @@ func TestSweepRepairs(t *testing.T) {
 			test.damage(t, f)
 			if got := sweepOnce(t, f); got != test.want {
 				t.Errorf("reported %+v, want %+v", got, test.want)
+			}
+			depth, err := f.queue.Depth(t.Context())
+			if tasks := depth.Scheduled + depth.Due + depth.Leased + depth.Dead; err != nil || tasks != pending {
+				t.Errorf("the queue holds %+v, %v; want a task of each of the %d rows", depth, err, pending)
 			}
 			// The next sweep repairs nothing. A dead letter is still reported.
 			want := Report{Outcome: OK, Examined: pending, Dead: test.want.Dead}

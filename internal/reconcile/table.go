@@ -88,9 +88,7 @@ type Rows struct {
 	// Free returns those ids of a batch whose shared rows no other session has locked. It waits for no lock. Free is
 	// "" if timeouts change no shared rows.
 	//
-	// Parameter: $1 ids (uuid[])
-	//
-	// Column: id
+	// Parameter: $1 ids (uuid[]) · Column: id
 	Free string
 
 	// Ask times out rows instead of TimeOut, if another service must be asked about them. It returns one verdict for
