@@ -65,7 +65,8 @@ func wipeRedis(t *testing.T, p *faulttest.Process, ops *browsertest.Tab) {
 		n, _ := strconv.Atoi(strings.ReplaceAll(ops.Text(`[data-stat="`+by+`"]`), ",", ""))
 		return n
 	}
-	ops.Until("all 1,000 orders are cancelled, most by the worker", func() bool { // on a slow machine others by the reconciler
+	// On a slow machine the reconciler cancels some.
+	ops.Until("all 1,000 orders are cancelled, most by the worker", func() bool {
 		worker := cancelled("by-worker")
 		return worker+cancelled("by-reconciler") == 1000 && worker > 500
 	})
@@ -94,7 +95,8 @@ func checkLooks(ops, shop *browsertest.Tab) {
 
 	ops.Front()
 	ops.Click(`[data-fault="place-orders"]`)
-	ops.Until("1,000 more orders", func() bool { return strings.Count(ops.Text("#log"), "1,000 orders are placed") == 2 })
+	ops.Until("1,000 more orders are placed",
+		func() bool { return strings.Count(ops.Text("#log"), "1,000 orders are placed") == 2 })
 	ops.CheckLook("ops")
 }
 

@@ -78,7 +78,7 @@ func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []dela
 	for i, row := range page {
 		ids[i] = row.ID
 	}
-	// The time left of a row counts from before the request, because the time that Redis takes is no lateness of a task.
+	// The time left of a row counts from before the request, because the time that Redis takes is no lateness.
 	asked := time.Now()
 	locations, err := r.queue.Locate(ctx, ids)
 	if err != nil {
