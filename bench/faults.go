@@ -316,12 +316,7 @@ func (t *trial) killPlacer(ctx context.Context) (last time.Time, err error) {
 func (t *trial) killCanceller(ctx context.Context) (last time.Time, err error) {
 	for i := range t.Faults.Bursts {
 		last = t.nextDue()
-		for group := range slices.Chunk(newOrders(t.Faults.Orders/t.Faults.Bursts, last, 0), placeGroup) {
-			if err := t.w.place(group); err != nil {
-				return last, err
-			}
-		}
-		if err := t.awaitPlaced(ctx, t.w); err != nil {
+		if err := t.placeAll(ctx, newOrders(t.Faults.Orders/t.Faults.Bursts, last, 0), t.w); err != nil {
 			return last, err
 		}
 		_ = t.w.have([]fault{dieBeforeCancel, dieAfterCancel}[i%2]) // it may die before it replies
