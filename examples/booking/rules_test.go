@@ -2,6 +2,7 @@ package main
 
 import (
 	"database/sql"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -488,7 +489,7 @@ func TestBookingWaitsForNoLockForLong(t *testing.T) {
 	c.checkInvariants(t)
 }
 
-// TestBookingInvariantsFindViolations breaks each invariant.
+// TestBookingInvariantsFindViolations breaks each invariant, also where a constraint excludes that.
 func TestBookingInvariantsFindViolations(t *testing.T) {
 	c := newCinema(t)
 	screening := c.screening(t, 4)
@@ -522,6 +523,49 @@ func TestBookingInvariantsFindViolations(t *testing.T) {
 	testenv.Exec(t, c.db, `UPDATE seats SET booking_id = NULL WHERE booking_id = $1`, other.ID)
 	if some, all := c.violations(t, false), c.violations(t, true); len(some) != 0 || len(all) != 1 {
 		t.Errorf("of a screening that has begun: violations %+v and, of a full check, %+v; want none and one", some, all)
+	}
+	testenv.Exec(t, c.db, `UPDATE seats SET booking_id = $1 WHERE seat = 'A02'`, other.ID)
+
+	testenv.DropChecks(t, c.db)
+	for set, want := range map[string]struct {
+		invariant int
+		quick     bool // the quick check finds it, too
+	}{
+		`ended_at = created_at`:                                              {3, true},
+		`ended_by = 'customer'`:                                              {3, true},
+		`status = 'confirmed', ended_by = 'customer'`:                        {3, true},
+		`status = 'confirmed', ended_at = created_at`:                        {3, true},
+		`status = 'confirmed', ended_at = created_at, ended_by = 'worker'`:   {3, true},
+		`status = 'confirmed', ended_at = expires_at, ended_by = 'customer'`: {4, true},
+		`status = 'expired', ended_by = 'worker'`:                            {3, false},
+		`status = 'expired', ended_at = expires_at`:                          {3, false},
+		`status = 'expired', ended_at = expires_at, ended_by = 'customer'`:   {3, false},
+		`status = 'expired', ended_at = created_at, ended_by = 'worker'`:     {4, false},
+		`status = 'unknown', ended_at = created_at, ended_by = 'customer'`:   {3, false},
+	} {
+		t.Run(set, func(t *testing.T) {
+			b := c.book(t, uuid.New(), anyOf(c.screening(t, 1), 1))
+			testenv.Exec(t, c.db, `UPDATE bookings SET `+set+` WHERE id = $1`, b.ID)
+			testenv.Exec(t, c.db, `UPDATE seats s SET booking_id = NULL FROM bookings b
+				WHERE s.booking_id = b.id AND b.id = $1 AND b.status NOT IN ('pending', 'confirmed')`, b.ID)
+			for _, full := range []bool{false, true} {
+				violated := map[string]int{}
+				if full || want.quick {
+					violated["booking "+b.ID.String()] = want.invariant
+				}
+				found := c.violations(t, full)
+				got := map[string]int{}
+				for _, v := range found {
+					got[v.Subject] = v.Invariant
+				}
+				if !maps.Equal(got, violated) || len(found) != len(got) {
+					t.Errorf("full check %v: violations %+v, want %v", full, found, violated)
+				}
+			}
+			testenv.Exec(t, c.db, `DELETE FROM seats WHERE screening_id = $1`, b.ScreeningID)
+			testenv.Exec(t, c.db, `DELETE FROM bookings WHERE id = $1`, b.ID)
+			c.checkInvariants(t)
+		})
 	}
 }
 

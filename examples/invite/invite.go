@@ -69,9 +69,8 @@ func addInvitations(p *app.Process, timeout time.Duration) error {
 		Contract:  [][]byte{contract},
 		Routes:    func(root, _ gin.IRouter) { addRoutes(root, invitations, expire.Publisher, timeout) },
 		Relations: []string{"invitations_pending_deadline"},
-		// Invitations have no books, so that a full check reads no more than those that are pending.
-		Invariants: func(ctx context.Context, bound time.Duration, _ bool) ([]app.Violation, error) {
-			return app.FindViolations(ctx, p.DB, false, invariantsSQL, bound.Microseconds())
+		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
+			return app.FindViolations(ctx, p.DB, full, invariantsSQL, bound.Microseconds(), full)
 		},
 	})
 	return nil

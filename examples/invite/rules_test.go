@@ -3,11 +3,13 @@ package main
 import (
 	"database/sql"
 	"log/slog"
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
@@ -185,5 +187,60 @@ func TestInviteSchemaRejectsInvalidRows(t *testing.T) {
 		if !postgres.Rejected(err) {
 			t.Errorf("%s: error %v, want that of a constraint", set, err)
 		}
+	}
+}
+
+// violations returns the violations of the invariants.
+func (g *guests) violations(t *testing.T, full bool) []app.Violation {
+	t.Helper()
+	found, err := app.FindViolations(t.Context(), g.store.db, full, invariantsSQL, time.Minute.Microseconds(), full)
+	testenv.Must(t, err)
+	return found
+}
+
+// TestInviteInvariantsFindViolations breaks each invariant, also where the constraint excludes that.
+func TestInviteInvariantsFindViolations(t *testing.T) {
+	g := newGuests(t)
+	testenv.DropChecks(t, g.db)
+	for set, want := range map[string]struct {
+		invariant int  // 0: none is broken
+		quick     bool // the quick check finds it, too
+	}{
+		`status = 'pending'`: {0, true},
+		`created_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'`: {1, true},
+
+		`ended_at = created_at`:                                                {2, true},
+		`expired_by = 'worker'`:                                                {2, true},
+		`status = 'accepted'`:                                                  {2, false},
+		`status = 'accepted', ended_at = created_at`:                           {0, false},
+		`status = 'expired', expired_by = 'reconciler'`:                        {2, false},
+		`status = 'expired', ended_at = expires_at`:                            {2, false},
+		`status = 'expired', ended_at = expires_at, expired_by = 'customer'`:   {2, false},
+		`status = 'expired', ended_at = expires_at, expired_by = 'reconciler'`: {0, false},
+		`status = 'accepted', ended_at = created_at, expired_by = 'worker'`:    {2, false},
+		`status = 'unknown', ended_at = created_at`:                            {2, false},
+
+		`status = 'accepted', ended_at = expires_at`:                       {3, false},
+		`status = 'expired', ended_at = created_at, expired_by = 'worker'`: {3, false},
+	} {
+		t.Run(set, func(t *testing.T) {
+			id := g.invite(t)
+			testenv.Exec(t, g.db, `UPDATE invitations SET `+set+` WHERE id = $1`, id)
+			for _, full := range []bool{false, true} {
+				violated := map[string]int{}
+				if want.invariant > 0 && (full || want.quick) {
+					violated["invitation "+id.String()] = want.invariant
+				}
+				found := g.violations(t, full)
+				got := map[string]int{}
+				for _, v := range found {
+					got[v.Subject] = v.Invariant
+				}
+				if !maps.Equal(got, violated) || len(found) != len(got) {
+					t.Errorf("full check %v: violations %+v, want %v", full, found, violated)
+				}
+			}
+			testenv.Exec(t, g.db, `DELETE FROM invitations WHERE id = $1`, id)
+		})
 	}
 }

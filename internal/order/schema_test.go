@@ -123,15 +123,19 @@ func TestSchemaRejectsInvalidRows(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestInvariantsFindViolations drops the constraints and writes rows that violate each invariant.
+// TestInvariantsFindViolations drops the constraints and writes rows that violate each invariant. Those of an ended
+// order are found before it is booked and, by a full check, afterwards.
 func TestInvariantsFindViolations(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 100)
-	s.Exec(t,
-		`ALTER TABLE orders DROP CONSTRAINT orders_status, DROP CONSTRAINT orders_cancel_reason,
-			DROP CONSTRAINT orders_paid_at, DROP CONSTRAINT orders_cancelled_at,
-		DROP CONSTRAINT orders_ended_by`)
+	testenv.DropChecks(t, s.DB)
+	const (
+		ofOrder    = ` WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`
+		releaseSQL = `UPDATE products SET available = supply` + ofOrder
+		heldSQL    = `INSERT INTO order_events (order_id, type, actor, at)
+			SELECT id, 'held', 'customer', created_at FROM orders WHERE id = $1`
+	)
 	for name, test := range map[string]struct {
 		bound      time.Duration
 		statements []string    // $1: the id of a pending order
@@ -173,6 +177,79 @@ func TestInvariantsFindViolations(t *testing.T) {
 			[]string{`UPDATE orders
 				SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = created_at, ended_by = 'worker'
 				WHERE id = $1`}, map[int]int{1: 1, 4: 1}},
+		"a negative number of available units": {0,
+			[]string{`UPDATE order_items SET quantity = 101 WHERE order_id = $1`,
+				`UPDATE products SET available = -1` + ofOrder}, map[int]int{1: 1}},
+		"more available units than the supply": {0,
+			[]string{`UPDATE order_items SET quantity = -1 WHERE order_id = $1`,
+				`UPDATE products SET available = 101` + ofOrder}, map[int]int{1: 1}},
+		"pending with a payment": {0,
+			[]string{`UPDATE orders SET paid_at = created_at WHERE id = $1`}, map[int]int{2: 1}},
+		"pending with a cancellation": {0,
+			[]string{`UPDATE orders SET cancelled_at = expires_at WHERE id = $1`}, map[int]int{2: 1}},
+		"pending with a reason": {0,
+			[]string{`UPDATE orders SET cancel_reason = 'timeout' WHERE id = $1`}, map[int]int{2: 1}},
+		"pending with an actor": {0,
+			[]string{`UPDATE orders SET ended_by = 'worker' WHERE id = $1`}, map[int]int{2: 1}},
+		"pending and booked": {0,
+			[]string{`UPDATE orders SET booked = true WHERE id = $1`}, map[int]int{2: 1}},
+		"paid without a time": {0,
+			[]string{`UPDATE orders SET status = 'paid', ended_by = 'customer' WHERE id = $1`}, map[int]int{2: 1}},
+		"paid for a reason": {0,
+			[]string{`UPDATE orders
+				SET status = 'paid', paid_at = created_at, cancel_reason = 'customer', ended_by = 'customer'
+				WHERE id = $1`}, map[int]int{2: 1}},
+		"ended by an unknown actor": {0,
+			[]string{`UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'cat' WHERE id = $1`},
+			map[int]int{2: 1}},
+		"an unknown status": {0,
+			[]string{releaseSQL, `UPDATE orders SET status = 'lost', ended_by = 'worker' WHERE id = $1`},
+			map[int]int{2: 1}},
+		"cancelled after a payment": {0,
+			[]string{releaseSQL, `UPDATE orders
+				SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = expires_at, ended_by = 'worker',
+				paid_at = created_at WHERE id = $1`}, map[int]int{2: 1}},
+		"cancelled without a time": {0,
+			[]string{releaseSQL, `UPDATE orders
+				SET status = 'cancelled', cancel_reason = 'timeout', ended_by = 'worker' WHERE id = $1`},
+			map[int]int{2: 1}},
+		"cancelled without a reason": {0,
+			[]string{releaseSQL, `UPDATE orders
+				SET status = 'cancelled', cancelled_at = expires_at, ended_by = 'worker' WHERE id = $1`},
+			map[int]int{2: 1}},
+		"cancelled for an unknown reason": {0,
+			[]string{releaseSQL, `UPDATE orders
+				SET status = 'cancelled', cancel_reason = 'mood', cancelled_at = expires_at, ended_by = 'worker'
+				WHERE id = $1`}, map[int]int{2: 1}},
+		"timed out after its customer asked to cancel": {0,
+			[]string{releaseSQL, `UPDATE orders
+				SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = expires_at, ended_by = 'worker',
+				cancel_requested_at = created_at WHERE id = $1`}, map[int]int{2: 1}},
+		"cancelled by its customer, who did not ask": {0,
+			[]string{releaseSQL, `UPDATE orders
+				SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at, ended_by = 'customer'
+				WHERE id = $1`}, map[int]int{2: 1}},
+		"cancelled by its customer at the deadline": {0,
+			[]string{releaseSQL, `UPDATE orders
+				SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at, ended_by = 'customer',
+				cancel_requested_at = expires_at WHERE id = $1`}, map[int]int{4: 1}},
+		"cancelled by its customer before the deadline": {0,
+			[]string{releaseSQL, `UPDATE orders
+				SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = created_at, ended_by = 'customer',
+				cancel_requested_at = created_at WHERE id = $1`}, nil},
+		"cancelled by its customer during a hold that was released": {0,
+			[]string{releaseSQL, heldSQL, `UPDATE orders
+				SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at, ended_by = 'worker',
+				cancel_requested_at = expires_at WHERE id = $1`}, nil},
+		"cancelled by its customer at the end of the hold": {0,
+			[]string{releaseSQL, heldSQL, `UPDATE orders
+				SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at + interval '1 hour',
+				ended_by = 'worker', hold_until = expires_at + interval '1 hour',
+				cancel_requested_at = expires_at + interval '1 hour' WHERE id = $1`}, map[int]int{4: 1}},
+		"timed out at the end of a hold before the deadline": {0,
+			[]string{releaseSQL, `UPDATE orders
+				SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = created_at, ended_by = 'worker',
+				hold_until = created_at WHERE id = $1`}, map[int]int{4: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			id := s.place(t, customer, line(product, 1)).ID
@@ -181,7 +258,11 @@ func TestInvariantsFindViolations(t *testing.T) {
 			}
 			checkViolations(t, s.Store, true, test.bound, id, test.violated)
 			checkViolations(t, s.Store, false, test.bound, id, test.violated)
+			_, err := s.Store.Book(t.Context())
+			testenv.Must(t, err)
+			checkViolations(t, s.Store, true, test.bound, id, test.violated)
 			s.Exec(t, `DELETE FROM orders`)
+			s.Exec(t, `DELETE FROM stock_books`)
 			s.Exec(t, `UPDATE products SET available = supply`)
 		})
 	}

@@ -48,6 +48,16 @@ func Exec(t testing.TB, db *sql.DB, statement string, args ...any) {
 	}
 }
 
+// DropChecks drops the CHECK constraints of all tables, so that a test can store what they exclude.
+func DropChecks(t testing.TB, db *sql.DB) {
+	t.Helper()
+	for _, drop := range QueryAll[string](t, db, `
+		SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint
+		WHERE contype = 'c' AND connamespace = current_schema::regnamespace`) {
+		Exec(t, db, drop)
+	}
+}
+
 // HoldLock executes a statement in a transaction of its own. The transaction keeps its locks until release commits it,
 // or the test ends.
 func HoldLock(t testing.TB, db *sql.DB, statement string, args ...any) (release func()) {
