@@ -311,15 +311,18 @@ func Chaos(t *testing.T, s *Service, more ...ChaosFault) {
 	checkBounds(t, func(t *testing.T) excess {
 		d, f := run.inject(t)
 		return func(slack int) (exceeded []string) {
-			if bound := time.Duration(slack) * 20 * time.Second; f.latest > bound || f.held > d.Grace+bound {
+			if bound := time.Duration(slack) * chaosLate; f.latest > bound || f.held > d.Grace+bound {
 				exceeded = append(exceeded, fmt.Sprintf(
 					"a row timed out %v late, and one that was held %v, the bounds are %v and %v",
 					f.latest, f.held, bound, d.Grace+bound))
 			}
-			return exceeded
+			return append(exceeded, f.near.tooFew(slack)...)
 		}
 	})
 }
+
+// chaosLate is the longest time from a deadline to the timeout of a row that is not held.
+const chaosLate = 20 * time.Second
 
 // chaosLimit is the limit of go test that a chaos test needs, if a busy machine makes it measure twice.
 func chaosLimit() time.Duration { return 10*time.Minute + 2**chaosFor }
@@ -355,7 +358,7 @@ func (r chaosRun) inject(t *testing.T) (*Deployment, figures) {
 	defer func() { d.Kill(d.Running("")...) }()
 	testenv.Must(t, d.RDB.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	customers := rand.New(rand.NewPCG(r.seed, 2))
-	load := d.startLoad(customers, r.service.rate()+customers.IntN(r.service.rate()*5/2))
+	load := d.startLoad(customers, r.service.rate()+customers.IntN(r.service.rate()*3/2))
 	var injected []string // a line for each stage
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -378,8 +381,7 @@ func (r chaosRun) inject(t *testing.T) (*Deployment, figures) {
 		d.Sleep(s.calm)
 	}
 	load.waitForCreated(1)
-	load.close()
-	d.awaitEnd()
+	load.finish(chaosLate + d.Grace)
 	f := load.check()
 	if *chaosKeep > 0 {
 		removed := d.Number(`SELECT count(*) FROM removed_rows`)

@@ -54,6 +54,9 @@ func (d *Deployment) checkVariables(s *Service) error {
 	if s.Keep != "" {
 		variables[EnvPrefix+s.Keep] = "Keep"
 	}
+	for _, name := range s.Extend {
+		variables[EnvPrefix+name] = "Extend"
+	}
 	for _, setting := range cmp.Or(s.Bounds, &CustomerBounds{}).Env {
 		name, _, _ := strings.Cut(setting, "=")
 		variables[name] = "Bounds.Env"

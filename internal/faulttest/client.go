@@ -234,6 +234,18 @@ type Owned struct {
 	Customer *Client
 }
 
+// confirmLate confirms a row after its deadline, which must be rejected. The database has the machine's clock.
+func (o Owned) confirmLate() {
+	c := o.Customer
+	c.T.Helper()
+	if !Sleep(c.T.Context(), time.Until(o.Deadline)+50*time.Millisecond) {
+		c.T.Fatal("the test ended before a deadline")
+	}
+	if a := c.admitted(c.service.Confirm(o.ID, o.Body)); a.Rejected != RejectedLate {
+		c.T.Fatalf("a row that was due at %v is confirmed later: %d %s, want a rejection", o.Deadline, a.Status, a.Body)
+	}
+}
+
 // Create creates a row for a new customer. Tests that create many rows use it, because the service bounds what one
 // customer can have at a time.
 func (p *Process) Create() Owned {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -60,6 +61,7 @@ type Deployment struct {
 	times
 	T        testing.TB         // the test that uses the deployment now
 	Owner    testing.TB         // the deployment lasts until this test ends
+	cleanups *cleanups          // called when the deployment ends
 	loads    int                // the number of loads that have begun
 	front    string             // the URL of the load balancer; "": there is none
 	Plans    []string           // of the visits of a load
@@ -72,6 +74,7 @@ type Deployment struct {
 	pair     *testenv.RedisPair // nil without needs.redisPair; its master is redis
 	Postgres *devstack.Postgres // nil: shared
 	standby  *devstack.Postgres // nil without needs.standby
+	sweepers []*Member          // the reconcilers that stopSweeps has killed
 	again    time.Duration      // from the last promotion, or restart of processes, until the service worked
 
 	toRedis, toPostgres *Proxy // nil without needs.network
@@ -106,8 +109,11 @@ func keysOf(kind string) queueKeys {
 	}
 }
 
-// RowTimeout is the timeout of a deployment's rows.
-const RowTimeout = 3 * time.Second
+// RowTimeout is the timeout of a deployment's rows, and rowExtension the time by which their customers extend it.
+const (
+	RowTimeout   = 3 * time.Second
+	rowExtension = 500 * time.Millisecond
+)
 
 // Deploy starts a deployment that lasts until the test ends.
 func (s *Service) Deploy(t testing.TB, n Needs) *Deployment {
@@ -119,8 +125,11 @@ func (s *Service) Deploy(t testing.TB, n Needs) *Deployment {
 func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	t.Helper()
 	NeedsProcesses(t)
+	ends := new(cleanups)
+	owner.Cleanup(ends.run)
 	d := &Deployment{
-		T: lasting{t, owner}, Owner: owner, times: times{Timeout: RowTimeout}, Plans: s.possiblePlans(),
+		T: lasting{t, owner, ends}, Owner: owner, cleanups: ends,
+		times: times{Timeout: RowTimeout}, Plans: s.possiblePlans(),
 		Kinds: []string{s.Kind}, all: s.rows(), Keeps: n.Keep,
 	}
 	redisURL, database := d.redisURL(n), d.postgresURL(n)
@@ -150,8 +159,13 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	if d.Postgres != nil {
 		d.Run(t, s.Migrate...)
 	}
+	testenv.Must(t, s.removeConstraints(d.T.Context(), d.DB))
+	d.recordEnds()
 	if n.Keep > 0 {
 		d.recordRemoved()
+	}
+	if len(s.Extend) > 0 {
+		d.Extension = rowExtension
 	}
 	start := n.Party
 	if start == nil {
@@ -162,6 +176,10 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 		d.Party, d.Env = p, append(d.Env, found...)
 	}
 	d.Env = append(d.Env, s.TimeoutVariable()+"="+d.Timeout.String())
+	if len(s.Extend) > 0 {
+		d.Env = append(d.Env, EnvPrefix+s.Extend[0]+"="+d.Extension.String(),
+			EnvPrefix+s.Extend[1]+"="+strconv.Itoa(MaxExtensions))
+	}
 	if n.Pooler {
 		config, err := os.ReadFile(s.path("internal/postgres/pgbouncer.ini"))
 		testenv.Must(t, err)
@@ -180,7 +198,9 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 		d.Start(role)
 	}
 	d.use(t)
-	testenv.Must(t, d.Check(s))
+	if !isBroken() {
+		testenv.Must(t, d.Check(s))
+	}
 	if n.Front != nil {
 		d.front = n.Front(d)
 	}
@@ -201,13 +221,25 @@ func (d *Deployment) recordRemoved() {
 	d.all += ` UNION ALL SELECT * FROM removed_rows`
 }
 
-// lasting is a test that starts what lasts until another test ends, its owner.
+// lasting is a test that starts what lasts until another test ends, its owner, or until the deployment ends before.
 type lasting struct {
 	testing.TB
-	owner testing.TB
+	owner    testing.TB
+	cleanups *cleanups
 }
 
-func (l lasting) Cleanup(f func())         { l.owner.Cleanup(f) }
+// cleanups are functions to call when a deployment ends, the last one first.
+type cleanups []func()
+
+func (c *cleanups) run() {
+	for len(*c) > 0 {
+		last := (*c)[len(*c)-1]
+		*c = (*c)[:len(*c)-1]
+		last()
+	}
+}
+
+func (l lasting) Cleanup(f func())         { *l.cleanups = append(*l.cleanups, f) }
 func (l lasting) TempDir() string          { return l.owner.TempDir() }
 func (l lasting) Context() context.Context { return l.owner.Context() }
 
@@ -286,10 +318,19 @@ func (d *Deployment) Promote() {
 	d.T.Helper()
 	testenv.Must(d.T, d.standby.Promote(d.T.Context()))
 	d.DB.Close()
+	d.mu.Lock()
 	d.DB = OpenDatabase(d.T, d.standby.URL())
+	d.mu.Unlock()
 	if d.toPostgres != nil {
 		d.toPostgres.Redirect(HostOf(d.T, d.standby.URL()))
 	}
+}
+
+// database returns the test's own connections, for customers who call while a primary is replaced.
+func (d *Deployment) database() *sql.DB {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.DB
 }
 
 // rebuild makes the old primary a synchronous standby of the new one.
@@ -328,7 +369,7 @@ func RedisClient(t testing.TB, redisURL string) *redis.Client {
 // Start starts one more process of a role.
 func (d *Deployment) Start(role string) *Member {
 	d.T.Helper()
-	m := &Member{d.Serve(lasting{d.T, d.Owner}, "--roles="+role), role}
+	m := &Member{d.Serve(lasting{d.T, d.Owner, d.cleanups}, "--roles="+role), role}
 	m.t = d.T
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -367,6 +408,18 @@ func (d *Deployment) Replace(killed ...*Member) {
 	for _, m := range killed {
 		d.Start(m.Role)
 	}
+}
+
+// stopSweeps kills the reconcilers, and resumeSweeps replaces them.
+func (d *Deployment) stopSweeps() {
+	d.sweepers = d.Running("reconciler")
+	d.Kill(d.sweepers...)
+}
+
+func (d *Deployment) resumeSweeps() {
+	d.T.Helper()
+	d.Replace(d.sweepers...)
+	d.sweepers = nil
 }
 
 // Sleep waits while a fault lasts and the customers continue.

@@ -12,12 +12,16 @@
 //	func TestSeatsWithoutRedis(t *testing.T)    { faulttest.RedisDown(t, seats) }
 //	func TestSeatsWhenRedisBreaks(t *testing.T) { faulttest.Faults(t, seats, seats.RedisFaults()...) }
 //	func TestSeatsInChaos(t *testing.T)         { faulttest.Chaos(t, seats) }
+//	func TestBrokenSeats(t *testing.T)          { faulttest.Broken(t, seats, "../../..") }
 //
 // [Faults] starts a [Deployment], several processes of each role, and puts it under a [Load] of customers. It injects
 // one fault, ends it, and waits until all rows have ended. Then it compares the answers that each customer got with
-// the database and with a model of one row (model.go), runs the doctor, which checks the invariants, and compares the
-// delays with the fault's [Bound]. [Chaos] does the same with random faults, one or two at a time. A service adds
+// the database and with a model of one row (model.go), looks at the end of every row (ends.go), runs the doctor, which
+// checks the invariants, and compares the delays with the fault's [Bound]. Most calls are made within a second of a
+// deadline, on both sides of it. [Chaos] does the same with random faults, one or two at a time. A service adds
 // faults of its own as arguments, and a second party that confirms rows, such as a payment provider, as its [Party].
+//
+// [Broken] shows that the tests find what they look for: it breaks the service on purpose, and the faults must fail.
 //
 // Without TEST_ALL=1 only the quick faults run: see testenv.Slow.
 package faulttest

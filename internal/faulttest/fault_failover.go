@@ -88,8 +88,9 @@ func (d *Deployment) AwaitService() {
 	d.T.Helper()
 	began, since := time.Now(), d.Number(`SELECT extract(epoch FROM clock_timestamp())`)
 	Eventually(d.T, "a row created and one timed out after the failover", func() bool {
-		return d.rows(`deadline - $1 * interval '1 second' > to_timestamp($2)`, d.Timeout.Seconds(), since) > 0 &&
-			d.rows(`status = 'timed out' AND cancelled_at > to_timestamp($1)`, since) > 0
+		const created = `deadline - ($1 + extensions * $2) * interval '1 second' > to_timestamp($3)`
+		return d.rows(created, d.Timeout.Seconds(), d.Extension.Seconds(), since) > 0 &&
+			d.rows(`status = 'timed out' AND ended_at > to_timestamp($1)`, since) > 0
 	})
 	again := time.Since(began)
 	Eventually(d.T, "a sweep after the failover", func() bool {

@@ -22,7 +22,8 @@ func (s *Service) PostgresFaults() []Fault {
 		Postgres: map[string]string{"max_connections": strconv.Itoa(maxConnections), "deadlock_timeout": "100ms"},
 	}}
 	return []Fault{
-		{Name: "restarted", on: own, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true},
+		{Name: "restarted", on: own, withoutSweeps: true,
+			Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true},
 			Inject: func(d *Deployment) {
 				testenv.Must(d.T, d.Postgres.Stop())
 				d.Sleep(2 * time.Second)
@@ -47,7 +48,8 @@ func (s *Service) PostgresFaults() []Fault {
 				whileLocked = createIndependent(d, 5*time.Second)
 				release()
 			}, also: func(f figures) []string { return append(contended(f), whileLocked...) }},
-		{Name: "rows locked", on: shared, Bound: Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true},
+		{Name: "rows locked", on: shared, withoutSweeps: true,
+			Bound: Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true},
 			Inject: func(d *Deployment) {
 				_, release := d.Lock(d.Service.lockPending())
 				d.Sleep(5 * time.Second)

@@ -1,7 +1,6 @@
 package faulttest
 
 import (
-	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,19 +16,20 @@ func (s *Service) ProcessFaults() []Fault {
 	redelivered := Bound{Late: 8 * time.Second, Answer: 3 * time.Second, Rejected: true}
 	shared, own := &common{}, &common{needs: Needs{Redis: []string{}}}
 	return []Fault{
-		{Name: "API killed between commit and ZADD", on: own, Bound: redelivered, Inject: func(d *Deployment) {
-			resume := suspend(d.T, d.redis.Pid()) // now a publish takes its whole budget of 100 ms
-			began := d.Number(`SELECT extract(epoch FROM clock_timestamp())`)
-			Eventually(d.T, "a row whose task is not in Redis", func() bool {
-				return d.Number(`SELECT count(*) FROM outbox WHERE created_at > to_timestamp($1)`, began) > 0
-			})
-			apis := d.Running("api")
-			d.Kill(apis...)
-			resume()
-			d.Replace(apis...)
-		}},
+		{Name: "API killed between commit and ZADD", on: own, withoutSweeps: true, Bound: redelivered,
+			Inject: func(d *Deployment) {
+				resume := suspend(d.T, d.redis.Pid()) // now a publish takes its whole budget of 100 ms
+				began := d.Number(`SELECT extract(epoch FROM clock_timestamp())`)
+				Eventually(d.T, "a row whose task is not in Redis", func() bool {
+					return d.Number(`SELECT count(*) FROM outbox WHERE created_at > to_timestamp($1)`, began) > 0
+				})
+				apis := d.Running("api")
+				d.Kill(apis...)
+				resume()
+				d.Replace(apis...)
+			}},
 		// The tasks come back within 3 s. They were due up to a second before, while the workers waited for the lock.
-		{Name: "worker killed with leases", Quick: true, on: shared,
+		{Name: "worker killed with leases", Quick: true, on: shared, withoutSweeps: true,
 			Bound: Bound{Late: 4 * time.Second, Answer: 3 * time.Second, Rejected: true},
 			Inject: func(d *Deployment) {
 				release := d.blockWorkers()
@@ -57,18 +57,19 @@ func (s *Service) ProcessFaults() []Fault {
 					"leases ended before the outcomes of their tasks were written")
 			})
 		}},
-		{Name: "relay killed in mid-batch", on: own, Bound: redelivered, Inject: func(d *Deployment) {
-			resume := suspend(d.T, d.redis.Pid())
-			Eventually(d.T, "a relay that has deleted rows and waits for Redis, before it commits", func() bool {
-				return d.Number(`SELECT count(*) FROM pg_stat_activity
+		{Name: "relay killed in mid-batch", on: own, withoutSweeps: true, Bound: redelivered,
+			Inject: func(d *Deployment) {
+				resume := suspend(d.T, d.redis.Pid())
+				Eventually(d.T, "a relay that has deleted rows and waits for Redis, before it commits", func() bool {
+					return d.Number(`SELECT count(*) FROM pg_stat_activity
 					WHERE datname = current_database() AND state = 'idle in transaction'
 						AND query LIKE '%DELETE FROM outbox%'`) > 0
-			})
-			relays := d.Running("relay")
-			d.Kill(relays...)
-			resume()
-			d.Replace(relays...)
-		}},
+				})
+				relays := d.Running("relay")
+				d.Kill(relays...)
+				resume()
+				d.Replace(relays...)
+			}},
 		{Name: "everything killed at once", Needs: Needs{Postgres: map[string]string{}, Redis: []string{}},
 			Bound: redelivered,
 			Inject: func(d *Deployment) {
@@ -159,7 +160,7 @@ func failHandler(d *Deployment) {
 	accept()
 	ops.Post(http.StatusNoContent, "/ops/api/dead-letters/"+d.Service.Kind+"/"+poison+"/redrive")
 	Eventually(d.T, "its row timed out", func() bool { return c.Look(poison).Status == TimedOut })
-	if n := d.rows(`id <> $1 AND deadline > to_timestamp($2) AND cancelled_at > deadline + interval '5 s'`,
+	if n := d.rows(`id <> $1 AND deadline > to_timestamp($2) AND ended_at > deadline + interval '5 s'`,
 		poison, began); n > 0 {
 		d.T.Errorf("%v other rows timed out more than 5 s late", n)
 	}
@@ -181,12 +182,13 @@ func (s *Service) buildNewer() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {added: migration}})
+	o, err := brokenOverlay()
 	if err != nil {
 		return "", err
 	}
-	replaced := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(replaced, overlay, 0o600); err != nil {
+	o.Replace[added] = migration
+	replaced, err := writeOverlay(dir, o)
+	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, s.Program+"-newer")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -28,49 +27,18 @@ type Load struct {
 	Visits    []*Visit
 	rushes    int
 	created   atomic.Int64 // the number of visits that created their row
-	broken    atomic.Int64 // the number of violations that check has found
+	violated  atomic.Int64 // the number of violations that check has found
 	stop      context.CancelFunc
 	running   sync.WaitGroup
-}
-
-// Visit is the calls of one customer about one row, and their outcomes.
-type Visit struct {
-	Load     *Load
-	Customer *Client
-	Key      string // the idempotency key
-	body     string
-	Plan     string // one of the deployment's plans
-
-	mu      sync.Mutex
-	History history
-	ID      string          // of the row
-	created []byte          // the body of the last answer that created the row
-	Since   time.Time       // when the response came that created the row
-	unknown map[int]int     // calls whose outcome is unknown, by the response's status; 0: no response
-	took    []time.Duration // of each response
-	party   []time.Duration // of each response to a call that needs the second party; unknown and took do not have them
-	wrong   []string        // messages about responses that break the contract
-}
-
-// plans are the plans of visits, without those that need a second party. A plan that occurs more often is chosen more
-// often.
-var plans = []string{
-	"leave", "leave", "leave", "confirm", "confirm", "confirm twice", "cancel", "confirm and cancel", "confirm late",
-	"create twice", "give up",
-}
-
-// possiblePlans returns the plans without those that the service does not allow.
-func (s *Service) possiblePlans() []string {
-	return slices.DeleteFunc(slices.Clone(plans), func(plan string) bool {
-		return strings.Contains(plan, "cancel") && !s.has(Cancel) || plan == "create twice" && !s.Keyed
-	})
+	ended     chan struct{} // closed when all rows have ended
+	pressure  pressure      // on the machine when the load began
 }
 
 const (
 	// The busy customers often have as much as one customer can have. The others rarely do.
 	busyCustomers, otherCustomers = 3, 100
-	// A rush is visits of several customers that begin at the same moment and want the same shared row. On average, one
-	// of rushEvery times at which a visit begins, a rush begins instead.
+	// A rush is visits that begin at the same moment: several customers want the same shared row, or one customer wants
+	// more than a customer can have. On average, one of rushEvery times at which a visit begins, a rush begins instead.
 	rushEvery = 32
 )
 
@@ -81,7 +49,7 @@ func (d *Deployment) startLoad(rng *rand.Rand, rate int) *Load {
 	ctx, stop := context.WithCancel(d.T.Context())
 	d.loads++
 	l := &Load{
-		d: d, number: d.loads, Began: time.Now(), stop: stop,
+		d: d, number: d.loads, Began: time.Now(), stop: stop, ended: make(chan struct{}), pressure: pressureNow(),
 		supplies: d.supplies(), batched: map[*Member]batchFigures{},
 		// nil would be NULL
 		earlier: append([]string{}, testenv.QueryAll[string](d.T, d.DB, `SELECT id::text FROM `+d.Service.Table)...),
@@ -105,11 +73,12 @@ func (d *Deployment) startLoad(rng *rand.Rand, rate int) *Load {
 			switch {
 			case pause > 0:
 				pause--
-			case d.Service.rushes() && rng.IntN(rushEvery) == 0:
-				for _, v := range l.rush(rng) {
+			case (d.Service.rushes() || d.Service.Bounds != nil) && rng.IntN(rushEvery) == 0:
+				rush := l.rush(rng)
+				for _, v := range rush {
 					l.running.Go(v.run)
 				}
-				pause = d.Service.Shared.rushSize() - 1
+				pause = len(rush) - 1
 			default:
 				l.running.Go(l.visit(rng).run)
 			}
@@ -131,16 +100,27 @@ func (l *Load) visit(rng *rand.Rand) *Visit {
 	return l.add(rng, customer, l.d.Service.Bodies[rng.IntN(len(l.d.Service.Bodies))])
 }
 
-// rush adds the visits of a rush.
+// rush adds the visits of a rush. Rushes of many customers and of one customer take turns.
 func (l *Load) rush(rng *rand.Rand) (visits []*Visit) {
-	shared := l.d.Service.Shared
-	for i := range shared.rushSize() {
-		body := shared.Rush(l.rushes%shared.Rushes, i)
+	s := l.d.Service
+	n := l.rushes
+	l.rushes++
+	if s.Bounds != nil && (n%2 == 1 || !s.rushes()) {
+		customer := busyCustomers + rng.IntN(otherCustomers)
+		for range ownRush {
+			visits = append(visits, l.add(rng, customer, s.Bodies[0]))
+		}
+		return visits
+	}
+	for i := range s.Shared.rushSize() {
+		body := s.Shared.Rush(n%s.Shared.Rushes, i)
 		visits = append(visits, l.add(rng, busyCustomers+rng.IntN(otherCustomers), body))
 	}
-	l.rushes++
 	return visits
 }
+
+// ownRush is the number of visits of a rush of one customer.
+const ownRush = 8
 
 // add adds a visit of a customer, who wants a row with this body.
 func (l *Load) add(rng *rand.Rand, customer int, body string) *Visit {
@@ -159,214 +139,44 @@ func (l *Load) waitForCreated(n int64) {
 	Eventually(l.d.T, fmt.Sprintf("%d more rows created", n), func() bool { return l.created.Load() >= want })
 }
 
-// close stops starting visits, and waits for the visits that run.
-func (l *Load) close() {
-	l.stop()
-	l.running.Wait()
-}
-
-// run runs the visit's plan.
-func (v *Visit) run() {
-	var concurrent sync.WaitGroup
-	defer concurrent.Wait()
-	if v.Plan == "create twice" {
-		concurrent.Go(func() { v.Retry(Create) })
-	}
-	if v.Plan == "give up" {
-		v.Call(Create)
-		return
-	}
-	if !v.create() || v.RowID() == "" { // no response, or rejected
-		return
-	}
-	v.Load.created.Add(1)
-	switch v.Plan {
-	case "leave", "create twice":
-	case "confirm":
-		v.Call(Get)
-		v.Retry(Confirm)
-	case "confirm twice":
-		concurrent.Go(func() { v.Retry(Confirm) })
-		v.Retry(Confirm)
-	case "cancel":
-		v.Retry(Cancel)
-	case "confirm and cancel":
-		concurrent.Go(func() { v.Retry(Confirm) })
-		v.Retry(Cancel)
-	case "confirm late":
-		if v.SleepUntil(v.Load.d.Timeout - 10*time.Millisecond) {
-			v.Retry(Confirm)
-		}
-	default:
-		v.Load.d.Party.Visit(v)
-	}
-}
-
-// create creates the visit's row, and reports whether the outcome is known. Without keys, a repeated call might create
-// a second row.
-func (v *Visit) create() (known bool) {
-	if !v.Load.d.Service.Keyed {
-		return v.Call(Create)
-	}
-	return v.Retry(Create)
-}
-
-// SleepUntil waits until a time after the row was created, and reports whether the test still runs.
-func (v *Visit) SleepUntil(after time.Duration) bool {
-	v.mu.Lock()
-	since := v.Since
-	v.mu.Unlock()
-	return Sleep(v.Customer.T.Context(), time.Until(since.Add(after)))
-}
-
-// Retry repeats a call until its outcome is known, and reports whether the outcome is known. Clients should do the
-// same: the service answers 503 if a repeated request may succeed.
-func (v *Visit) Retry(o Operation) (known bool) {
-	return v.Repeat(func() bool { return v.Call(o) })
-}
-
-// Repeat is retry with a function that calls an operation.
-func (v *Visit) Repeat(call func() (known bool)) (known bool) {
-	const attempts = 8
-	for range attempts {
-		if call() {
-			return true
-		}
-		if !Sleep(v.Customer.T.Context(), 300*time.Millisecond) {
-			return false
-		}
-	}
-	return false
-}
-
-// Call calls an operation once, records the outcome, and reports whether the outcome is known.
-func (v *Visit) Call(o Operation) (known bool) {
-	v.mu.Lock()
-	id, created := v.ID, v.created
-	v.mu.Unlock()
-	var r Request
-	switch o {
-	case Create:
-		r = v.Load.d.Service.Create(v.body, v.Key)
-	case Get:
-		r = v.Load.d.Service.Get(id)
-	default:
-		r = v.Load.d.Service.act(o, id, created)
-	}
-	decode := func(body []byte) (State, error) {
-		i, err := v.Load.d.Service.Decode(body)
-		return i.State, err
-	}
-	_, known = v.Send(o, r, decode)
-	return known
-}
-
-// Send sends the request of an operation once to the load balancer or to one of the APIs, records the outcome, and
-// reports whether the outcome is known. decode reads the row's state from the body of a successful response.
-func (v *Visit) Send(o Operation, r Request, decode func(body []byte) (State, error)) (_ Answer, known bool) {
-	c := *v.Customer
-	if c.Base = v.Load.d.front; c.Base == "" {
-		apis := v.Load.d.Running("api")
-		if len(apis) == 0 {
-			return Answer{}, false
-		}
-		// not drawn from the seed: the set of APIs changes while faults are injected
-		c.Base = apis[rand.N(len(apis))].URL
-	}
-	began := time.Since(v.Load.Began)
-	a, err := c.Try(r)
-	result, wrong := v.Load.d.Service.interpret(a, err, decode)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.Record(o, result, began, a.Ended.Sub(v.Load.Began))
-	if v.ID == "" && result.ID != "" {
-		v.ID, v.Since = result.ID, a.Ended
-	}
-	if o == Create && result.ID != "" {
-		v.created = a.Body
-	}
-	if wrong != "" {
-		v.wrong = append(v.wrong, fmt.Sprintf("%s: %s", o, wrong))
-	}
-	switch {
-	case o == Hold:
-		v.party = append(v.party, a.Took)
-	case result.Unknown:
-		v.unknown[a.Status]++
-		fallthrough
-	default:
-		v.took = append(v.took, a.Took)
-	}
-	return a, !result.Unknown
-}
-
-// Record adds a call to the history. The caller holds v.mu.
-func (v *Visit) Record(o Operation, result Outcome, began, ended time.Duration) {
-	if o == Hold && result.Rejected != "" {
-		// The service holds a row before it asks the second party, so that other calls may see the row held before
-		// this one is rejected.
-		v.History = append(v.History, Entry{call{Operation: o}, Outcome{Unknown: true}, began, ended})
-	}
-	if result.Unknown {
-		ended = never
-	}
-	v.History = append(v.History, Entry{call{Operation: o}, result, began, ended})
-}
-
-// RowID returns the id of the row that the visit has created, or "".
-func (v *Visit) RowID() string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.ID
-}
-
-// interpret returns the outcome of a response, and a message if the response breaks the contract. decode is that of
-// send.
-func (s *Service) interpret(a Answer, err error, decode func(body []byte) (State, error)) (_ Outcome, wrong string) {
-	unknown := Outcome{Unknown: true}
-	rejected := Outcome{Rejected: a.Rejected}
-	switch {
-	case err != nil && a.Status != 0:
-		return unknown, fmt.Sprintf("the response breaks the contract: %v: %s", err, a.Body)
-	case rejected.Rejected == RejectedOverloaded:
-		return rejected, ""
-	case err != nil, a.Status == http.StatusServiceUnavailable:
-		// The outcome is unknown even if the connection was refused: http.Transport repeats a request that has an
-		// idempotency key, and its first attempt may have taken effect.
-		return unknown, ""
-	case a.Status == http.StatusOK, a.Status == http.StatusCreated, a.Status == http.StatusAccepted:
-		after, err := decode(a.Body)
-		if err != nil {
-			return unknown, err.Error()
-		}
-		return Outcome{Created: a.Status == http.StatusCreated, State: after}, ""
-	case a.Status == http.StatusConflict, a.Status == http.StatusBadGateway:
-		if rejected.Rejected == "" {
-			return unknown, fmt.Sprintf("unexpected problem: %s", a.Body)
-		}
-		if rejected.Rejected == RejectedBound {
-			rejected.Open, err = s.Bounds.Open(a.Body)
-		}
-		if err != nil {
-			return unknown, fmt.Sprintf("%v: %s", err, a.Body)
-		}
-		return rejected, ""
-	default:
-		return unknown, fmt.Sprintf("unexpected status %d: %s", a.Status, a.Body)
-	}
-}
-
-// awaitEnd waits until every row has ended, the outbox is empty and nothing is under way with the second party. Then
-// it checks the deployment's health.
-func (d *Deployment) awaitEnd() {
+// finish stops starting visits. It waits until all rows have ended, and until the customers have made their last calls.
+// Then nothing is under way. A row may be pending past its due time for at most the time latest, or three times that on
+// a busy machine. A row that is pending for longer fails the test at once.
+func (l *Load) finish(latest time.Duration) {
+	d := l.d
 	d.T.Helper()
-	Eventually(d.T, "no row pending and an empty outbox", func() bool {
-		return d.rows(`status = 'pending'`)+d.Number(`SELECT count(*) FROM outbox`) == 0
-	})
+	l.stop()
+	l.awaitRows(latest)
+	close(l.ended)
+	l.running.Wait()
+	l.awaitRows(latest)
+	d.resumeSweeps()
+	Eventually(d.T, "an empty outbox", func() bool { return d.Number(`SELECT count(*) FROM outbox`) == 0 })
 	if d.Party != nil {
 		Eventually(d.T, "nothing under way with the second party", d.Party.Idle)
 	}
-	d.CheckHealth(d.T)
+}
+
+// awaitRows waits until no row is pending.
+func (l *Load) awaitRows(latest time.Duration) {
+	l.d.T.Helper()
+	const margin = 3 * time.Second // until a row that is as late as it may be is seen to have ended
+	Eventually(l.d.T, "no row pending", func() bool {
+		var pending int
+		var late float64
+		testenv.Must(l.d.T, l.d.DB.QueryRowContext(l.d.T.Context(), `
+			SELECT count(*), coalesce(max(extract(epoch FROM clock_timestamp() - due)), 0)
+			FROM (`+l.d.all+`) AS rows WHERE status = 'pending'`).Scan(&pending, &late))
+		limit := latest
+		if l.pressure.isBusy() {
+			limit *= busySlack
+		}
+		if late > (limit + margin).Seconds() {
+			l.d.T.Fatalf("%d rows are pending, the first of them %.1f s past its due time, the bound is %v",
+				pending, late, limit)
+		}
+		return pending == 0
+	})
 }
 
 // figures are the results of a load.
@@ -388,6 +198,7 @@ type figures struct {
 	slowParty      time.Duration // the p99 of the time to respond to calls that need the second party
 	again          time.Duration // from a failover until the service worked; 0: there was none
 	violations     int64         // the number of errors that check reported
+	near           nearCalls
 }
 
 func (f figures) String() string {
@@ -408,11 +219,11 @@ func (f figures) String() string {
 	}
 	text := fmt.Sprintf("%d rows, %d calls; unknown outcomes: %s; rows not created: %d exhausted, %d beyond a bound, "+
 		"%d overloaded;%s 99 of 100 responses within %v, the slowest %v; "+
-		"%d timed out, %d of them over 1 s late, the last %v late; %d violations",
+		"%d timed out, %d of them over 1 s late, the last %v late; %v; %d violations",
 		f.rows, f.calls, strings.Join(unknown, ", "), f.rejected[RejectedExhausted], f.rejected[RejectedBound],
 		f.rejected[RejectedOverloaded], batches,
 		f.slow.Round(time.Millisecond), f.slowest.Round(time.Millisecond),
-		f.timeouts, f.late, f.latest.Round(time.Millisecond), f.violations)
+		f.timeouts, f.late, f.latest.Round(time.Millisecond), f.near, f.violations)
 	if f.again > 0 {
 		text += fmt.Sprintf("; the service worked %v after the failover", f.again.Round(time.Millisecond))
 	}
@@ -437,11 +248,13 @@ func BatchesOf(api *Member) batchFigures {
 	return batchFigures{metric(name + "_sum"), metric(name + "_count")}
 }
 
-// check compares the responses that each customer got with the model and the database.
+// check compares the responses that each customer got with the model and the database, and then checks that the
+// deployment is healthy. The load has finished.
 func (l *Load) check() figures {
+	defer l.d.CheckHealth(l.d.T)
 	t := l.d.T
 	t.Helper()
-	f := figures{service: l.d.Service, unknown: map[int]int{}, rejected: map[Rejection]int{}}
+	f := figures{service: l.d.Service, unknown: map[int]int{}, rejected: map[Rejection]int{}, near: nearCalls{}}
 	for _, api := range l.d.Running("api") {
 		now, before := BatchesOf(api), l.batched[api]
 		f.created += now.Created - before.Created
@@ -454,22 +267,28 @@ func (l *Load) check() figures {
 	f.rows = len(stored)
 	counted := l.checkRejections(stored, f.rejected)
 	l.checkSupplies(stored)
+	l.checkEnds()
 	var took, party []time.Duration
 	for _, v := range l.Visits {
 		f.calls += len(v.History)
+		f.near.add(v)
 		for status, n := range v.unknown {
 			f.unknown[status] += n
 		}
 		took, party = append(took, v.took...), append(party, v.party...)
 		found, ok := stored[v.Key]
 		if !ok {
-			found = State{Status: Absent}
+			found.Status = Absent
 		}
 		whole := append(v.History.with(counted[v]),
-			Entry{call{Operation: Get}, Outcome{State: found}, at, at}).timed(l.d.times)
+			Entry{call{Operation: Get}, Outcome{State: found.State}, at, at}).timed(l.d.times)
 		if !whole.possible() {
 			l.Violated("%s (%s): no row can have this history; its last entry is the state in the database: %v",
 				v.Key, v.Plan, whole)
+		}
+		if !v.cancelled.IsZero() && !v.cancelled.Equal(found.endedAt) {
+			l.Violated("%s (%s): an answer says that it was cancelled at %v, the table that it ended at %v",
+				v.Key, v.Plan, v.cancelled, found.endedAt)
 		}
 		for _, wrong := range v.wrong {
 			l.Violated("%s (%s): %s", v.Key, v.Plan, wrong)
@@ -482,21 +301,21 @@ func (l *Load) check() figures {
 		SELECT coalesce(max(late) FILTER (WHERE NOT held), 0), count(*) FILTER (WHERE NOT held),
 		       count(*) FILTER (WHERE NOT held AND late > 1), coalesce(max(late) FILTER (WHERE held), 0)
 		FROM (
-			SELECT held, extract(epoch FROM cancelled_at - deadline) AS late
+			SELECT held, extract(epoch FROM ended_at - deadline) AS late
 			FROM (`+l.d.all+`) AS rows
 			WHERE (status = 'timed out' OR held AND status = 'cancelled') AND id::text <> ALL ($1)
 		) AS ended`, l.earlier).Scan(&latest, &f.timeouts, &f.late, &held)
 	testenv.Must(t, err)
 	f.again = l.d.again
 	f.latest, f.held = time.Duration(latest*float64(time.Second)), time.Duration(held*float64(time.Second))
-	f.violations = l.broken.Load()
+	f.violations = l.violated.Load()
 	return f
 }
 
 // checkRejections checks the rejections of calls to create rows, and counts them. A rejection because of a bound
 // names rows of the customer. Each of them must have been pending during the call: checkRejections returns additional
 // entries of their histories, which say so.
-func (l *Load) checkRejections(stored map[string]State, total map[Rejection]int) (counted map[*Visit]history) {
+func (l *Load) checkRejections(stored map[string]storedRow, total map[Rejection]int) (counted map[*Visit]history) {
 	l.d.T.Helper()
 	if l.d.Service.Bounds != nil {
 		if n := l.d.Number(l.d.Service.Bounds.Exceeded); n > 0 {
@@ -553,7 +372,7 @@ func (l *Load) checkBound(v *Visit, e Entry, byID map[string]*Visit, counted map
 // Violated reports a row, or the record of the second party, that is not as the customers' responses promise.
 func (l *Load) Violated(format string, args ...any) {
 	l.d.T.Helper()
-	l.broken.Add(1)
+	l.violated.Add(1)
 	l.d.T.Errorf(format, args...)
 }
 
@@ -566,27 +385,34 @@ func Percentile(took []time.Duration, percent int) time.Duration {
 	return took[min(len(took)*percent/100, len(took)-1)]
 }
 
-// stored returns the state of each row of the load's time by its key, and the time at which it began to read them.
-func (l *Load) stored() (states map[string]State, at time.Duration) {
+// storedRow is a row as the table has it.
+type storedRow struct {
+	State
+	endedAt time.Time // zero: the row has not ended
+}
+
+// stored returns each row of the load's time by its key, and the time at which it began to read them.
+func (l *Load) stored() (found map[string]storedRow, at time.Duration) {
 	t := l.d.T
 	t.Helper()
 	at = time.Since(l.Began)
 	rows, err := l.d.DB.QueryContext(t.Context(), `
-		SELECT key, id, status, extensions FROM (`+l.d.all+`) AS rows WHERE id::text <> ALL ($1)`, l.earlier)
+		SELECT key, id, status, extensions, coalesce(ended_at, '0001-01-01 00:00Z')
+		FROM (`+l.d.all+`) AS rows WHERE id::text <> ALL ($1)`, l.earlier)
 	testenv.Must(t, err)
 	defer rows.Close()
-	states = map[string]State{}
+	found = map[string]storedRow{}
 	for rows.Next() {
 		var key string
-		var s State
-		testenv.Must(t, rows.Scan(&key, &s.ID, &s.Status, &s.Extensions))
-		if _, twice := states[key]; twice {
+		var row storedRow
+		testenv.Must(t, rows.Scan(&key, &row.ID, &row.Status, &row.Extensions, &row.endedAt))
+		if _, twice := found[key]; twice {
 			l.Violated("two rows with the key %s", key)
 		}
-		states[key] = s
+		found[key] = row
 	}
 	testenv.Must(t, rows.Err())
-	return states, at
+	return found, at
 }
 
 // Bound limits the effects of a fault.

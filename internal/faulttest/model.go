@@ -44,6 +44,7 @@ const (
 	Cancel  Operation = "cancel"
 	Get     Operation = "get"
 	count   Operation = "count"  // the row towards its customer's bound
+	reuse   Operation = "reuse"  // create with the key of the row, and with another body
 	Extend  Operation = "extend" // the deadline
 	Hold    Operation = "hold"   // the row for the second party
 	Settle  Operation = "settle" // the second party's success, which confirms the row or is undone
@@ -73,6 +74,7 @@ const (
 	RejectedConfirmed  Rejection = "confirmed"  // the row is confirmed
 	RejectedCancelled  Rejection = "cancelled"  // its customer has cancelled it
 	RejectedLate       Rejection = "late"       // its deadline has passed
+	RejectedReuse      Rejection = "reuse"      // the key belongs to a request with another body
 	RejectedExhausted  Rejection = "exhausted"  // too little is left of the shared row that a new row needs
 	RejectedBound      Rejection = "bound"      // its customer has as much as one customer can have at a time
 	RejectedOverloaded Rejection = "overloaded" // too many rows are being created: this call created none
@@ -90,6 +92,12 @@ type Outcome struct {
 	Rejected Rejection
 	Open     []string // if rejected is rejectedBound: the ids of the customer's rows that the response names
 	State             // of the row after the call, unless the outcome is unknown or rejected
+}
+
+// endsRow reports whether a response tells that the row has ended.
+func (o Outcome) endsRow() bool {
+	return !o.Unknown && (slices.Contains([]Status{Confirmed, Cancelled, TimedOut}, o.Status) ||
+		o.Rejected == RejectedConfirmed || o.Rejected == RejectedCancelled)
 }
 
 // step returns the states in which a row may be after a call with this outcome. It returns none if the outcome is
@@ -190,6 +198,9 @@ func apply(s State, c call, o Outcome) (State, bool) {
 		return s, o.Unknown || s.shown() == o.State
 	case count:
 		return s, s.shown().Status == Pending
+	case reuse:
+		known := o.Rejected == RejectedReuse && s.Status != Absent || o.Rejected == RejectedOverloaded
+		return s, o.Unknown || known
 	}
 	after, reasons := respond(s, c.Operation)
 	if c.Operation == Hold {

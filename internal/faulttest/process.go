@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -57,7 +58,7 @@ func (s *Service) schema(ctx context.Context, db *sql.DB) ([]string, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	return nil, conn.Raw(func(driver any) error {
+	err = conn.Raw(func(driver any) error {
 		cmd := exec.CommandContext(ctx, path, s.Migrate...)
 		cmd.Env = environment(EnvDatabaseURL + "=" + driver.(*stdlib.Conn).Conn().Config().ConnString())
 		out, err := cmd.CombinedOutput()
@@ -66,12 +67,16 @@ func (s *Service) schema(ctx context.Context, db *sql.DB) ([]string, error) {
 		}
 		return nil
 	})
+	return nil, errors.Join(err, s.removeConstraints(ctx, conn))
 }
 
 // Binary returns the path of the program, which it builds once.
 func (s *Service) Binary() (string, error) { return s.program.get(s.build) }
 
 func (s *Service) build() (string, error) {
+	if isBroken() {
+		return filepath.Join(os.Getenv(envBroken), s.Program), nil
+	}
 	dir, err := testenv.TempDir()
 	if err != nil {
 		return "", err

@@ -59,15 +59,18 @@ type Service struct {
 	Kind    string   // of the tasks that time rows out
 	// Timeout is the environment variable, without [EnvPrefix], of the time from a row's creation to its deadline.
 	Timeout string
+	// Extend are the environment variables, without EnvPrefix, of the time by which a customer can extend a deadline,
+	// and of how often. nil: customers cannot.
+	Extend []string
 	// Keep is the environment variable, without EnvPrefix, of the time for which ended rows are kept; "": for ever.
 	// With another variable [Chaos] with -chaos.keep finds no removed row.
 	Keep string
 	// BatchMetric is the histogram of the number of rows that were created in one transaction. "": each row has a
 	// transaction of its own. With a wrong name the faults with much competition find no batch of two rows.
 	BatchMetric string
-	// Rate is how many rows a load usually creates in a second; 0: 12. Loads under which customers compete create more
-	// than three times as many. If it is too low, "shared row locked" and the faults "hung" report that no call was
-	// rejected.
+	// Rate is how many rows a load usually creates in a second; 0: 24. Loads under which customers compete create
+	// five thirds of that. If it is too low, "shared row locked" and the faults "hung" report that no call was rejected,
+	// and each fault reports too few calls near deadlines.
 	Rate int
 
 	// The REST API.
@@ -84,8 +87,7 @@ type Service struct {
 	Collection string
 	// Actions return the requests that confirm, cancel and extend a row. They get the path of the row, and the body of
 	// the last answer that created it, which may have a code to confirm it. [Post] suffices for a request without a
-	// body. Customers do not call an operation that is missing. Only customers of a second party extend deadlines. A
-	// load reports each request that is rejected with a status other than 409, 502 and 503.
+	// body. If an operation is missing, customers confirm the row instead.
 	Actions map[Operation]func(row string, created []byte) Request
 	// Create returns the request that creates a row from a body. The key is a text of letters, digits and hyphens that
 	// the column key of Rows shows, or "".
@@ -101,7 +103,7 @@ type Service struct {
 	// another end of a row, a load reports histories that no row can have.
 	Decode func(body []byte) (Row, error)
 	// Rejections maps the type of a problem to the reason that the model knows. A problem that is not here is reported
-	// as unexpected. The tests expect that a service rejects calls because of overload, of exhausted shared rows or of
+	// as unexpected. Customers use a key twice only if [RejectedReuse] is here. The tests expect that a service rejects calls because of overload, of exhausted shared rows or of
 	// bounds only if these reasons are here.
 	Rejections map[string]Rejection
 
@@ -110,10 +112,11 @@ type Service struct {
 	// Table is the table of rows. In its columns, id is the row's id, and status is 'pending' until the row ends.
 	Table string
 	// Rows selects all rows, with the columns key, id, status (pending, confirmed, cancelled or timed out), deadline,
-	// and cancelled_at. It also has held (whether the row was held at any time) if there is a second party, and
-	// extensions (how often its customer has extended its deadline, at most MaxExtensions) if customers extend
-	// deadlines. If a row that has timed out has another status here, the faults that block or reject timeouts wait in
-	// vain.
+	// and ended_at, which is NULL until the row ends. If there is a second party, it also has held (whether the row was
+	// held at any time) and due (when the row ends unless it is confirmed before: the deadline, or the end of a hold).
+	// If customers extend deadlines, it also has extensions (how often the row's customer has done so, at most
+	// MaxExtensions). If a row that has timed out has another status here, the faults that block or reject timeouts
+	// wait in vain.
 	Rows string
 	// InsertBatch inserts rows, and selects their ids: $1 is a new UUID, $2 the time until their deadline in seconds,
 	// and $3 the number of rows. The tests add the messages to the outbox. If there are shared rows, it also inserts
@@ -202,11 +205,12 @@ type CustomerBounds struct {
 func (s *Service) has(o Operation) bool { return s.Actions[o] != nil }
 
 // rate returns how many rows a load creates in a second. The loads of all faults together take much of the suite's
-// processor time, so it is low. [Chaos] varies it.
-func (s *Service) rate() int { return cmp.Or(s.Rate, 12) }
+// processor time, so it is as low as the shortest fault allows, which must see enough calls near deadlines. [Chaos]
+// varies it.
+func (s *Service) rate() int { return cmp.Or(s.Rate, 24) }
 
 // competing is the rate of a load under which customers compete.
-func (s *Service) competing() int { return s.rate() * 10 / 3 }
+func (s *Service) competing() int { return s.rate() * 5 / 3 }
 
 // rejects reports whether the service may reject a request for a reason.
 func (s *Service) rejects(why Rejection) bool {
@@ -242,8 +246,10 @@ func (s *Service) lockPending() string {
 // rows selects all rows, with the columns that [Service.Rows] may leave out. PostgreSQL looks for a name in the inner
 // query first, and then in the outer one, which has the defaults.
 func (s *Service) rows() string {
-	return `SELECT complete.* FROM (SELECT false AS held, 0 AS extensions) AS defaults, LATERAL (
-		SELECT key, id, status, deadline, cancelled_at, held, extensions FROM (` + s.Rows + `) AS given) AS complete`
+	return `SELECT complete.* FROM (SELECT false AS held, 0 AS extensions, NULL::timestamptz AS due) AS defaults,
+		LATERAL (
+		SELECT key, id, status, deadline, ended_at, coalesce(due, deadline) AS due, held, extensions
+		FROM (` + s.Rows + `) AS given) AS complete`
 }
 
 // onTimeout returns statements that make the database execute a statement of PL/pgSQL whenever a row times out for

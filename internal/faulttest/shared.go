@@ -99,7 +99,7 @@ func (s *Site) available(t testing.TB) (rows int) {
 
 // checkSupplies checks how many units are free after all rows have ended: the confirmed rows have theirs, and all
 // other rows have given theirs back.
-func (l *Load) checkSupplies(stored map[string]State) {
+func (l *Load) checkSupplies(stored map[string]storedRow) {
 	l.d.T.Helper()
 	taken := map[string]int{}
 	for _, v := range l.Visits {
@@ -124,7 +124,7 @@ type holder struct {
 }
 
 // holders returns the rows that the load has created, by their shared rows.
-func (l *Load) holders(stored map[string]State) map[string][]holder {
+func (l *Load) holders(stored map[string]storedRow) map[string][]holder {
 	holders := map[string][]holder{}
 	if l.d.Service.Shared == nil {
 		return holders

@@ -59,7 +59,7 @@ func Stuck(t *testing.T, s *Service) {
 				if n := d.pending(bad); n != stuckRows {
 					t.Errorf("%v rows cannot time out, want %d: the test proves nothing", n, stuckRows)
 				}
-				late := d.Number(`SELECT max(extract(epoch FROM cancelled_at - deadline))
+				late := d.Number(`SELECT max(extract(epoch FROM ended_at - deadline))
 					FROM (`+s.rows()+`) AS rows WHERE id::text = ANY ($1)`, sound.ids)
 				t.Logf("the last good row timed out %.2f s late", late)
 				unblock()

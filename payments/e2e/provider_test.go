@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -42,9 +41,10 @@ const (
 
 // paymentPlans are the plans of visits that need the provider.
 var paymentPlans = []string{
-	"pay", "pay", "pay", "pay at the deadline", "pay at the deadline", "pay in the grace", "pay after the hold", "abandon",
-	"abandon", "decline", "decline and pay", "cancel the checkout", "pay and cancel", "two tabs", "confirm the checkout",
-	"confirm and pay", "extend and pay", "extend and pay late",
+	"pay", "pay", "pay", "pay at the deadline", "pay at the deadline", "pay at the deadline", "pay in the grace",
+	"pay at the end of the hold", "pay after the hold", "open at the deadline", "open at the deadline", "open late",
+	"abandon", "abandon", "decline", "decline and pay", "cancel the checkout", "pay and cancel", "two tabs",
+	"confirm the checkout", "confirm and pay", "extend and pay", "extend and pay late",
 }
 
 // paymentTimes are the times of a deployment's payments. A time that is 0 gets the default.
@@ -90,7 +90,7 @@ func startProvider(t paymentTimes) func(d *faulttest.Deployment) (faulttest.Part
 		d.Timeout = cmp.Or(t.timeout, d.Timeout)
 		d.Grace = cmp.Or(t.grace, 3*time.Second)
 		d.Extension = cmp.Or(t.extension, 2*time.Second)
-		d.Plans = slices.Concat(d.Plans, paymentPlans)
+		d.Plans = slices.Concat(d.Plans, paymentPlans, paymentPlans) // most visits need the provider
 		d.Kinds = append(d.Kinds, settleKind, refundKind)
 		p := newProvider(d)
 		if d.Keeps > 0 {
@@ -99,8 +99,7 @@ func startProvider(t paymentTimes) func(d *faulttest.Deployment) (faulttest.Part
 		return p, []string{
 			faulttest.EnvPrefix + "STRIPE_URL=http://" + p.toAPI.Addr(), faulttest.EnvPrefix + "STRIPE_KEY=" + stripeKey,
 			faulttest.EnvPrefix + "STRIPE_WEBHOOK_SECRET=" + webhookSecret, faulttest.EnvPrefix + "PUBLIC_URL=http://127.0.0.1:1",
-			faulttest.EnvPrefix + "PAYMENT_GRACE=" + d.Grace.String(), faulttest.EnvPrefix + "CHECKOUT_TIME=0s", faulttest.EnvPrefix + "ORDER_EXTENSION=" + d.Extension.String(),
-			faulttest.EnvPrefix + "MAX_EXTENSIONS=" + strconv.Itoa(faulttest.MaxExtensions),
+			faulttest.EnvPrefix + "PAYMENT_GRACE=" + d.Grace.String(), faulttest.EnvPrefix + "CHECKOUT_TIME=0s",
 			faulttest.EnvPrefix + "DEPLOYMENT=e2e", faulttest.EnvPrefix + "ALLOW_TEST_PAYMENTS=true",
 			// the plans "confirm …" pay at once; a shop that is not a test does not let them
 			faulttest.EnvPrefix + "PAY_AT_ONCE=true",
@@ -252,8 +251,17 @@ func (p *provider) Visit(v *faulttest.Visit) {
 		payAt(deadline + around)
 	case "pay in the grace":
 		payAt(deadline + rand.N(p.d.Grace))
+	case "pay at the end of the hold":
+		payAt(deadline + p.d.Grace + around)
 	case "pay after the hold":
 		payAt(deadline + p.d.Grace + 200*time.Millisecond + around)
+	case "open at the deadline", "open late":
+		if v.Plan == "open late" {
+			around = rand.N(time.Second)
+		}
+		if v.SleepUntil(deadline + around) {
+			payAt(0)
+		}
 	case "abandon":
 		p.open(v)
 	case "decline", "decline and pay":

@@ -27,7 +27,7 @@ func TestBookingsWithoutRedis(t *testing.T) {
 
 func TestBookingsUnderProcessFaults(t *testing.T) {
 	slow(t)
-	faulttest.Faults(t, bookings, append(bookings.ProcessFaults(), bookings.RedisFaults()...)...)
+	faulttest.Faults(t, bookings, bookings.ProcessFaults()...)
 }
 
 func TestBookingsUnderPostgresFaults(t *testing.T) {
@@ -76,15 +76,15 @@ var bookings = &faulttest.Service{
 	},
 	Decode: decodeBooking,
 	Rejections: map[string]faulttest.Rejection{
-		"/problems/booking-expired": faulttest.RejectedLate,
-		"/problems/seats-taken":     faulttest.RejectedExhausted,
-		"/problems/too-many-seats":  faulttest.RejectedBound,
+		"/problems/booking-expired":        faulttest.RejectedLate,
+		"/problems/seats-taken":            faulttest.RejectedExhausted,
+		"/problems/too-many-seats":         faulttest.RejectedBound,
+		"/problems/idempotency-key-reused": faulttest.RejectedReuse,
 	},
 
 	Table: "bookings",
 	Rows: `
-		SELECT idempotency_key AS key, id, expires_at AS deadline,
-		       CASE status WHEN 'expired' THEN ended_at END AS cancelled_at,
+		SELECT idempotency_key AS key, id, expires_at AS deadline, ended_at,
 		       CASE status WHEN 'expired' THEN 'timed out' ELSE status END AS status
 		FROM bookings`,
 	// A batch has a customer and a screening of its own, both with the batch's id.

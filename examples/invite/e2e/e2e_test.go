@@ -67,8 +67,7 @@ var invitations = &faulttest.Service{
 
 	Table: "invitations",
 	Rows: `
-		SELECT split_part(email, '@', 1) AS key, id, expires_at AS deadline,
-		       CASE status WHEN 'expired' THEN ended_at END AS cancelled_at,
+		SELECT split_part(email, '@', 1) AS key, id, expires_at AS deadline, ended_at,
 		       CASE status WHEN 'accepted' THEN 'confirmed' WHEN 'expired' THEN 'timed out' ELSE status END AS status
 		FROM invitations`,
 	InsertBatch: `

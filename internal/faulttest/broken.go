@@ -1,0 +1,404 @@
+package faulttest
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"example.com/shop/internal/testenv"
+)
+
+var (
+	brokenAll  = flag.Bool("broken.all", false, "test each broken service with all faults that are named for it")
+	brokenRuns = flag.Int("broken.runs", 1, "how often each broken service is tested")
+	brokenOut  = flag.String("broken.out", "", "the folder for the outputs of the tests of broken services; \"\": none")
+)
+
+// brokenService is a service whose program breaks the promise on purpose, and whose tables have no constraints that
+// would hide that.
+type brokenService struct {
+	name, rule string
+	changes    []change
+	caughtBy   []string // the faults that must fail, the fastest one first
+	others     string   // why other faults cannot show it, or show it by chance only
+}
+
+// change replaces lines of one file of the program. The first and the last line may be parts of lines.
+type change struct {
+	in       string // a text of the file; "": the lines to replace suffice to find it
+	old, new []string
+}
+
+// Broken tests broken services: a fault test that catches none proves nothing. The file broken.txt beside the tests
+// describes them, as scripts/mutants describes mutants. A block may have several changes. Its faults are named after
+// "caught by:", as tests or subtests; a name that ends with /* stands for all subtests. "others:" says why the other
+// faults cannot show the mistake.
+//
+// The tests of a broken service run in a process of their own. Its program is built from the changed files of the
+// repository at root. Its databases have no CHECK constraints, and no unique constraints of [Service.Table]. Each fault
+// that is named for it must fail. Without the flag -broken.all only the first one is tried. The result is logged as a
+// matrix.
+func Broken(t *testing.T, s *Service, root string) {
+	list, err := readBroken("broken.txt")
+	testenv.Must(t, err)
+	files, err := sources(root)
+	testenv.Must(t, err)
+	overlays := make([]map[string]string, len(list))
+	for i, b := range list {
+		overlays[i], err = b.apply(files)
+		testenv.Must(t, err)
+		testenv.Must(t, b.check(t))
+	}
+	testenv.Slow(t, "tests of services that are broken on purpose")
+	NeedsProcesses(t)
+	m := matrix{list: list, caught: map[string]map[string]int{}}
+	atOnce := make(chan struct{}, 4) // each runs one fault
+	if *brokenAll {
+		atOnce = make(chan struct{}, 1) // each runs some faults at the same time
+	}
+	t.Run("caught", func(t *testing.T) {
+		for i, b := range list {
+			t.Run(b.name, func(t *testing.T) {
+				t.Parallel()
+				atOnce <- struct{}{}
+				defer func() { <-atOnce }()
+				dir := t.TempDir()
+				testenv.Must(t, s.buildBroken(dir, overlays[i]))
+				for range *brokenRuns {
+					m.add(t, b, b.run(t, dir))
+				}
+			})
+		}
+	})
+	m.log(t)
+}
+
+// readBroken reads a list of broken services.
+func readBroken(path string) (list []brokenService, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		word, rest, _ := strings.Cut(line, " ")
+		known := true
+		switch {
+		case line == "":
+		case word == "broken:":
+			list = append(list, brokenService{name: rest})
+		case len(list) == 0:
+			known = false
+		default:
+			known = list[len(list)-1].read(word, rest)
+		}
+		if !known {
+			return nil, fmt.Errorf("%s:%d: want a line that begins with broken:, breaks:, in:, -, +, caught by: or "+
+				"others:, and broken: first, found %q", path, i+1, line)
+		}
+	}
+	return list, nil
+}
+
+// read reads a line of a description, which begins with a word. It reports whether it knows the word.
+func (b *brokenService) read(word, rest string) (known bool) {
+	last := len(b.changes) - 1
+	switch {
+	case word == "breaks:":
+		b.rule = rest
+	case word == "in:":
+		b.changes = append(b.changes, change{in: rest})
+	case word == "-" && (last < 0 || b.changes[last].new != nil):
+		b.changes = append(b.changes, change{old: []string{rest}})
+	case word == "-":
+		b.changes[last].old = append(b.changes[last].old, rest)
+	case word == "+" && last >= 0:
+		b.changes[last].new = append(b.changes[last].new, rest)
+	case word == "caught":
+		b.caughtBy = strings.Fields(strings.TrimPrefix(rest, "by:"))
+	case word == "others:":
+		b.others = rest
+	default:
+		return false
+	}
+	return true
+}
+
+// check checks that the description of a broken service is complete, and that there are tests of its faults.
+func (b brokenService) check(t *testing.T) error {
+	out, err := exec.CommandContext(t.Context(), os.Args[0], "-test.list=.").Output()
+	if err != nil {
+		return fmt.Errorf("list the tests: %w", err)
+	}
+	for _, fault := range b.caughtBy {
+		test, _, _ := strings.Cut(fault, "/")
+		if !slices.Contains(strings.Fields(string(out)), test) {
+			return fmt.Errorf("broken service %q: there is no test %s", b.name, test)
+		}
+	}
+	if b.rule == "" || len(b.changes) == 0 || len(b.caughtBy) == 0 || b.others == "" {
+		return fmt.Errorf("broken service %q: want lines that begin with breaks:, -, caught by:, others: each",
+			b.name)
+	}
+	return nil
+}
+
+// sources returns the contents of the program's files by their absolute paths.
+func sources(root string) (files map[string]string, err error) {
+	files = map[string]string{}
+	root, err = filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	return files, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bench"):
+			return fs.SkipDir
+		case entry.IsDir() || strings.HasSuffix(path, "_test.go"),
+			!slices.Contains([]string{".go", ".sql", ".lua"}, filepath.Ext(path)):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		files[path] = string(text)
+		return err
+	})
+}
+
+// apply returns the contents of the changed files by their paths. Each change must fit exactly one place.
+func (b brokenService) apply(files map[string]string) (changed map[string]string, err error) {
+	changed = map[string]string{}
+	for _, c := range b.changes {
+		old := strings.Join(c.old, "\n")
+		var places []string
+		for path, text := range files {
+			if strings.Contains(text, c.in) {
+				places = append(places, slices.Repeat([]string{path}, strings.Count(text, old))...)
+			}
+		}
+		if len(places) != 1 {
+			return nil, fmt.Errorf("broken service %q: want the text %q in one place, found it in %d: %q",
+				b.name, old, len(places), places)
+		}
+		path := places[0]
+		changed[path] = strings.Replace(cmp.Or(changed[path], files[path]), old, strings.Join(c.new, "\n"), 1)
+	}
+	return changed, nil
+}
+
+// envBroken names the folder of the broken service that the tests of this process test. "": the service is not broken.
+const envBroken = "FAULTTEST_BROKEN"
+
+func isBroken() bool { return os.Getenv(envBroken) != "" }
+
+// overlayFile is the file in the folder of a broken service with its changed files, as go build wants them.
+const overlayFile = "overlay.json"
+
+type overlay struct{ Replace map[string]string }
+
+// writeOverlay writes the overlay of changed files, and those that it refers to, into a folder.
+func writeOverlay(dir string, o overlay) (path string, err error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, overlayFile)
+	return path, os.WriteFile(path, text, 0o600)
+}
+
+// buildBroken builds the program of a broken service into a folder.
+func (s *Service) buildBroken(dir string, changed map[string]string) error {
+	o := overlay{map[string]string{}}
+	for i, path := range slices.Sorted(maps.Keys(changed)) {
+		o.Replace[path] = filepath.Join(dir, fmt.Sprintf("%d%s", i, filepath.Ext(path)))
+		if err := os.WriteFile(o.Replace[path], []byte(changed[path]), 0o600); err != nil {
+			return err
+		}
+	}
+	path, err := writeOverlay(dir, o)
+	if err != nil {
+		return err
+	}
+	return s.goBuild(filepath.Join(dir, s.Program), "-overlay", path)
+}
+
+// brokenOverlay returns the overlay of the broken service that this process tests. It is empty if there is none.
+func brokenOverlay() (o overlay, err error) {
+	o.Replace = map[string]string{}
+	if dir := os.Getenv(envBroken); dir != "" {
+		text, err := os.ReadFile(filepath.Join(dir, overlayFile))
+		if err != nil {
+			return o, err
+		}
+		return o, json.Unmarshal(text, &o)
+	}
+	return o, nil
+}
+
+// removeConstraints removes from a database the constraints that would hide that a service is broken.
+func (s *Service) removeConstraints(ctx context.Context, db interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}) error {
+	if !isBroken() {
+		return nil
+	}
+	// An index without the constraint takes the place of a unique one, because a service may look for it by its name.
+	_, err := db.ExecContext(ctx, `DO $$ DECLARE c record; BEGIN
+		FOR c IN SELECT conrelid::regclass AS rel, conname, CASE contype WHEN 'u' THEN
+				replace(pg_get_indexdef(conindid), 'CREATE UNIQUE INDEX', 'CREATE INDEX') ELSE '' END AS index
+			FROM pg_constraint
+			WHERE connamespace = 'public'::regnamespace AND conrelid <> 0
+			  AND (contype = 'c' OR contype = 'u' AND conrelid = '`+s.Table+`'::regclass)
+		LOOP
+			EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', c.rel, c.conname);
+			EXECUTE c.index;
+		END LOOP;
+	END $$`)
+	return err
+}
+
+// run runs the faults of a broken service in a process of their own, and returns the result of each: pass, fail or
+// skip.
+func (b brokenService) run(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	faults := b.caughtBy
+	if !*brokenAll {
+		faults = faults[:1]
+	}
+	patterns := make([]string, len(faults))
+	for i, fault := range faults {
+		for j, name := range strings.Split(strings.TrimSuffix(fault, "/*"), "/") {
+			if j > 0 {
+				patterns[i] += "/"
+			}
+			patterns[i] += "^" + regexp.QuoteMeta(name) + "$"
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.count=1", "-test.timeout=30m",
+		"-test.run="+strings.Join(patterns, "|"))
+	cmd.Env = append(os.Environ(), "TEST_ALL=1", envBroken+"="+dir)
+	out, err := cmd.CombinedOutput()
+	if *brokenOut != "" {
+		path := filepath.Join(*brokenOut, strings.ReplaceAll(b.name, " ", "-")+".txt")
+		testenv.Must(t, os.WriteFile(path, out, 0o644))
+	}
+	exit := new(exec.ExitError)
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	// A program that does not start is not caught.
+	for _, wrong := range []string{"before it served", "panic: test timed out"} {
+		if i := bytes.Index(out, []byte(wrong)); i >= 0 {
+			t.Errorf("the tests did not run as they should: …%s", out[max(0, i-2000):min(len(out), i+2000)])
+		}
+	}
+	results := resultsOf(out)
+	for _, fault := range faults {
+		group, all := strings.CutSuffix(fault, "*")
+		found := false
+		for name, result := range results {
+			if name == fault || all && strings.HasPrefix(name, group) {
+				found = true
+				switch result {
+				case "PASS":
+					t.Errorf("%s has not caught the broken service", name)
+				case "SKIP":
+					t.Logf("%s was skipped", name)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s has not run:\n%s", fault, out[max(0, len(out)-4000):])
+		}
+	}
+	return results
+}
+
+// resultsOf returns the results of the faults in the output of go test -v. Of a test with subtests, these are the
+// faults, and not their repeated measurements.
+func resultsOf(out []byte) map[string]string {
+	results := map[string]string{}
+	line := regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): ([^/ ]+(?:/[^/ ]+)?) \(`)
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		if m := line.FindStringSubmatch(lines.Text()); m != nil {
+			results[m[2]] = m[1]
+		}
+	}
+	for name := range results {
+		if test, _, isSub := strings.Cut(name, "/"); isSub {
+			delete(results, test)
+		}
+	}
+	return results
+}
+
+// matrix has the results of all broken services and faults.
+type matrix struct {
+	list   []brokenService
+	mu     sync.Mutex
+	caught map[string]map[string]int // how often a fault has caught a broken service, by fault and name
+}
+
+func (m *matrix) add(t *testing.T, b brokenService, results map[string]string) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for fault, result := range results {
+		if m.caught[fault] == nil {
+			m.caught[fault] = map[string]int{}
+		}
+		if result == "FAIL" {
+			m.caught[fault][b.name]++
+		}
+	}
+}
+
+// log logs the matrix. With all faults, each of them must catch at least three broken services.
+func (m *matrix) log(t *testing.T) {
+	t.Helper()
+	const least = 3
+	var text strings.Builder
+	text.WriteString("\n")
+	for i, b := range m.list {
+		fmt.Fprintf(&text, "%3d  %s (%s); the other faults: %s\n", i+1, b.name, b.rule, b.others)
+	}
+	text.WriteString("\ncaught, times:")
+	for i := range m.list {
+		fmt.Fprintf(&text, "%3d", i+1)
+	}
+	for _, fault := range slices.Sorted(maps.Keys(m.caught)) {
+		text.WriteString("\n              ")
+		n := 0
+		for _, b := range m.list {
+			if times := m.caught[fault][b.name]; times > 0 {
+				n++
+				fmt.Fprintf(&text, "%3d", times)
+			} else {
+				text.WriteString("  ·")
+			}
+		}
+		text.WriteString("  " + fault)
+		if *brokenAll && n < least {
+			t.Errorf("%s catches %d broken services, want at least %d", fault, n, least)
+		}
+	}
+	t.Log(text.String())
+}

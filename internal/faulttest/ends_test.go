@@ -1,0 +1,89 @@
+package faulttest
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestNearCalls counts the calls of a visit whose row was created after 1 s and due after 4 s, or after 4.5 s when it
+// was extended.
+func TestNearCalls(t *testing.T) {
+	const s = time.Second
+	unknown, confirmed := Outcome{Unknown: true}, Outcome{State: State{Status: Confirmed}}
+	extended, pending := Outcome{State: State{Status: Pending, Extensions: 1}}, Outcome{State: State{Status: Pending}}
+	late, cancelled := Outcome{Rejected: RejectedLate}, Outcome{Rejected: RejectedCancelled}
+	do := func(o Operation, began time.Duration, outcome Outcome) Entry {
+		return Entry{call{Operation: o}, outcome, began, began + s/100}
+	}
+	for name, test := range map[string]struct {
+		history history
+		want    [sides]int // before the deadline, after it, and after the end
+	}{
+		"long before":                   {history{do(Confirm, 2*s, confirmed)}, [sides]int{}},
+		"before":                        {history{do(Confirm, 3*s, confirmed)}, [sides]int{1, 0, 0}},
+		"at the deadline":               {history{do(Confirm, 4*s, late)}, [sides]int{0, 1, 0}},
+		"after":                         {history{do(Confirm, 5*s, late)}, [sides]int{0, 1, 0}},
+		"long after":                    {history{do(Confirm, 6*s, late)}, [sides]int{}},
+		"unknown":                       {history{do(Confirm, 7*s/2, unknown)}, [sides]int{}},
+		"no decision":                   {history{do(Get, 7*s/2, pending)}, [sides]int{}},
+		"after, but of a row that ends": {history{do(Cancel, 9*s/2, cancelled)}, [sides]int{}},
+		"after the end": {history{do(Confirm, 7*s/2, confirmed),
+			do(Cancel, 9*s/2, Outcome{Rejected: RejectedConfirmed})}, [sides]int{1, 0, 1}},
+		"while it ends": {history{do(Confirm, 7*s/2, confirmed), do(Confirm, 7*s/2, confirmed)}, [sides]int{2, 0, 0}},
+		"before the extended deadline": {history{do(Extend, 7*s/2, extended), do(Confirm, 17*s/4, confirmed)},
+			[sides]int{2, 0, 0}},
+		"settled after the deadline": {history{do(Settle, 9*s/2, Outcome{Undone: true})}, [sides]int{0, 1, 0}},
+	} {
+		began := time.Now()
+		v := &Visit{
+			Load:    &Load{d: &Deployment{times: times{Timeout: 3 * s, Extension: s / 2}}, Began: began},
+			History: test.history, Since: began.Add(s),
+		}
+		counted := nearCalls{}
+		counted.add(v)
+		if got := counted.total(); got != test.want {
+			t.Errorf("%s: counted %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+// TestTooFewCalls checks that each side must have enough calls, and that fewer are enough on a busy machine.
+func TestTooFewCalls(t *testing.T) {
+	for _, test := range []struct {
+		counts [sides]int
+		slack  int
+		enough bool
+	}{
+		{[sides]int{20, 20, 20}, 1, true}, {[sides]int{19, 90, 90}, 1, false}, {[sides]int{90, 19, 90}, 1, false},
+		{[sides]int{90, 90, 19}, 1, false}, {[sides]int{6, 6, 6}, 3, true}, {[sides]int{5, 6, 6}, 3, false},
+	} {
+		if got := (nearCalls{Confirm: &test.counts}).tooFew(test.slack) == nil; got != test.enough {
+			t.Errorf("%v with the slack %d are enough: %v, want %v", test.counts, test.slack, got, test.enough)
+		}
+	}
+	if (nearCalls{}).tooFew(1) == nil {
+		t.Error("no calls are enough")
+	}
+}
+
+// TestPossiblePlans checks that a service gets only the plans and operations that it has.
+func TestPossiblePlans(t *testing.T) {
+	s := &Service{Actions: map[Operation]func(string, []byte) Request{Confirm: Post("confirm"), Extend: Post("extend")}}
+	want := []Operation{Confirm, Confirm, Confirm, Get}
+	if got := s.possible([]Operation{Confirm, Cancel, Extend, Get}); !slices.Equal(got, want) {
+		t.Errorf("a service without cancellations, and without the options of extensions, has %v, want %v", got, want)
+	}
+	names := s.possiblePlans()
+	for name, want := range map[string]int{giveUp: 1, "confirm late": 2, createTwice: 0, reuseKey: 0} {
+		got := 0
+		for _, n := range names {
+			if n == name {
+				got++
+			}
+		}
+		if got != want {
+			t.Errorf("the plan %q occurs %d times, want %d", name, got, want)
+		}
+	}
+}
