@@ -34,6 +34,8 @@ func TestInvitationsUnderFaults(t *testing.T) {
 
 func TestInvitationsInChaos(t *testing.T) { faulttest.Chaos(t, invitations) }
 
+func TestBrokenInvitations(t *testing.T) { faulttest.Broken(t, invitations, module) }
+
 // slow keeps go test fast in the original, whose own program runs the same tests. A service of your own does not call
 // it.
 func slow(t *testing.T) { testenv.Slow(t, "an example") }
