@@ -59,11 +59,13 @@ func Broken(t *testing.T, s *Service, root string) {
 	testenv.Must(t, err)
 	files, err := sources(root)
 	testenv.Must(t, err)
+	tests, err := exec.CommandContext(t.Context(), os.Args[0], "-test.list=.").Output()
+	testenv.Must(t, err)
 	overlays := make([]map[string]string, len(list))
 	for i, b := range list {
+		testenv.Must(t, b.check(strings.Fields(string(tests))))
 		overlays[i], err = b.apply(files)
 		testenv.Must(t, err)
-		testenv.Must(t, b.check(t))
 	}
 	testenv.Slow(t, "tests of services that are broken on purpose")
 	NeedsProcesses(t)
@@ -139,15 +141,11 @@ func (b *brokenService) read(word, rest string) (known bool) {
 	return true
 }
 
-// check checks that the description of a broken service is complete, and that there are tests of its faults.
-func (b brokenService) check(t *testing.T) error {
-	out, err := exec.CommandContext(t.Context(), os.Args[0], "-test.list=.").Output()
-	if err != nil {
-		return fmt.Errorf("list the tests: %w", err)
-	}
+// check checks that the description of a broken service is complete, and that its faults belong to the tests.
+func (b brokenService) check(tests []string) error {
 	for _, fault := range b.caughtBy {
 		test, _, _ := strings.Cut(fault, "/")
-		if !slices.Contains(strings.Fields(string(out)), test) {
+		if !slices.Contains(tests, test) {
 			return fmt.Errorf("broken service %q: there is no test %s", b.name, test)
 		}
 	}
