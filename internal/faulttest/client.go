@@ -214,12 +214,18 @@ func (c *Client) RowOf(a Answer) Row {
 	return i
 }
 
-// WaitForTimeout waits until a row is cancelled by its timeout, and returns the time from its deadline until then.
+// WaitForTimeout waits until a row is cancelled by its timeout, and returns the time from its deadline until then. A row
+// that is pending for much longer than any bound fails the test at once. The database has the machine's clock.
 func (c *Client) WaitForTimeout(id string) time.Duration {
 	c.T.Helper()
+	const limit = 20 * time.Second
+	before := pressureNow()
 	var i Row
 	Eventually(c.T, "row "+id+" cancelled", func() bool {
 		i = c.Look(id)
+		if late := time.Since(i.Deadline); i.Status == Pending && late > limit && !before.isBusy() {
+			c.T.Fatalf("row %s is pending %v past its deadline", id, late)
+		}
 		return i.Status == TimedOut || i.Status == Cancelled
 	})
 	if i.Status != TimedOut || i.CancelledAt.Before(i.Deadline) {
