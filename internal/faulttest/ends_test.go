@@ -75,7 +75,7 @@ func TestPossiblePlans(t *testing.T) {
 		t.Errorf("a service without cancellations, and without the options of extensions, has %v, want %v", got, want)
 	}
 	names := s.possiblePlans()
-	for name, want := range map[string]int{giveUp: 1, "confirm late": 2, createTwice: 0, reuseKey: 0} {
+	for name, want := range map[string]int{giveUp: 1, "confirm late": 4, createTwice: 0, reuseKey: 0} {
 		got := 0
 		for _, n := range names {
 			if n == name {

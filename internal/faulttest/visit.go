@@ -77,11 +77,11 @@ const (
 var plans = []plan{
 	{giveUp, 1, nil},
 	{createTwice, 1, []calls{{after, []Operation{Confirm}}}},
-	{reuseKey, 1, []calls{{soon, []Operation{reuse}}, {after, []Operation{Confirm, Cancel, reuse}}}},
+	{reuseKey, 3, []calls{{soon, []Operation{reuse}}, {after, []Operation{Confirm, Cancel, reuse}}}},
 	{"confirm soon", 1, []calls{{soon, []Operation{Confirm}}}},
 	{"confirm", 1, []calls{{before, []Operation{Confirm}}}},
-	{"confirm in three tabs", 3, []calls{{before, []Operation{Confirm, Confirm, Confirm}}}},
-	{"confirm and cancel in three tabs", 2, []calls{{before, []Operation{Confirm, Cancel, Confirm}}}},
+	{"confirm in three tabs", 4, []calls{{before, []Operation{Confirm, Confirm, Confirm}}}},
+	{"confirm and cancel in three tabs", 3, []calls{{before, []Operation{Confirm, Cancel, Confirm}}}},
 	{"cancel", 1, []calls{{before, []Operation{Cancel}}}},
 	{"cancel in three tabs", 3, []calls{{before, []Operation{Cancel, Confirm, Cancel}}}},
 	{"extend and cancel", 1, []calls{{before, []Operation{Extend, Extend}}, {before, []Operation{Cancel, Extend}}}},
@@ -97,7 +97,7 @@ var plans = []plan{
 		{around, []Operation{Cancel, Confirm, Cancel}}, {after, []Operation{Confirm, Cancel}},
 	}},
 	{waitForLock, 3, []calls{{after, []Operation{Confirm}}}},
-	{"confirm late", 2, []calls{{after, []Operation{Confirm, Cancel, Confirm}}, {after, []Operation{Confirm}}}},
+	{"confirm late", 4, []calls{{after, []Operation{Confirm, Cancel, Confirm}}, {after, []Operation{Confirm}}}},
 	{"cancel late", 3, []calls{{after, []Operation{Cancel, Confirm, Extend}}, {after, []Operation{Cancel}}}},
 }
 
