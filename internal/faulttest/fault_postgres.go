@@ -64,7 +64,9 @@ func (s *Service) PostgresFaults() []Fault {
 // createIndependent creates rows for a while, one after the other. They do not need a shared row that the test has
 // locked, so they must not wait for it, although other rows that are created at the same time do.
 func createIndependent(d *Deployment, duration time.Duration) (exceeded []string) {
-	const most = 2 * time.Second // a batch waits for the lock for 200 ms, and then continues without those that need it
+	// A batch waits for the lock for 200 ms, and then continues without those that need it. But a cancellation waits for
+	// 3 s with its row locked, and other calls about this row then wait, too, each with a connection.
+	const most = 5 * time.Second
 	Eventually(d.T, "a request waits for the lock", func() bool {
 		return d.Number(`SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
