@@ -158,8 +158,8 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	d.Site = s.NewSiteAt(database, redisURL, env...)
 	if d.Postgres != nil {
 		d.Run(t, s.Migrate...)
+		testenv.Must(t, s.removeConstraints(d.T.Context(), d.DB)) // the other databases are copies of one without them
 	}
-	testenv.Must(t, s.removeConstraints(d.T.Context(), d.DB))
 	d.recordEnds()
 	if n.Keep > 0 {
 		d.recordRemoved()
