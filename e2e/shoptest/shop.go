@@ -114,6 +114,11 @@ func Service(module string) *faulttest.Service {
 		Bounds: &faulttest.CustomerBounds{
 			Env: []string{fmt.Sprintf("SHOP_MAX_OPEN_ORDERS=%d", maxOpenOrders),
 				fmt.Sprintf("SHOP_MAX_OPEN_UNITS=%d", maxOpenUnits)},
+			// Three of the first one reach the bound on orders, and two of the second one that on units.
+			Rush: []string{
+				OneOfBeans,
+				`{"items":[{"product_id":"` + Grinder + `","quantity":2},{"product_id":"` + Beans + `","quantity":1}]}`,
+			},
 			Exceeds: func(body string, orders []string) bool {
 				if len(orders) == maxOpenOrders {
 					return true

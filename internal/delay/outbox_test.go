@@ -15,6 +15,7 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
 
 	"example.com/shop/internal/testenv"
 )
@@ -458,14 +459,30 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// TestBudgetHoldsOnAHungRedis publishes to a server that accepts connections and never answers.
-func TestBudgetHoldsOnAHungRedis(t *testing.T) {
+// hungRedis returns a client of a server that accepts connections and never answers.
+func hungRedis(t *testing.T) redis.UniversalClient {
+	t.Helper()
 	hung, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	testenv.Must(t, err)
+	t.Cleanup(func() { hung.Close() })
+	return connect(t, "redis://"+hung.Addr().String())
+}
+
+// TestRelayOnAHungRedis relays to a server that never answers. The rows stay in the outbox.
+func TestRelayOnAHungRedis(t *testing.T) {
+	o := newOutbox(t)
+	write(t, o, time.Hour, "a")
+	if n, err := newRelay(newQueue(t, hungRedis(t), 1), o).runOnce(t.Context()); n != 0 || err == nil {
+		t.Errorf("relayed %d messages, %v; want an error", n, err)
 	}
-	defer hung.Close()
-	q := newQueue(t, connect(t, "redis://"+hung.Addr().String()), 1)
+	if n := backlog(t, o); n != 1 {
+		t.Errorf("%d rows are left, want 1", n)
+	}
+}
+
+// TestBudgetHoldsOnAHungRedis publishes to a server that never answers.
+func TestBudgetHoldsOnAHungRedis(t *testing.T) {
+	q := newQueue(t, hungRedis(t), 1)
 	p := newPublisher(q, newOutbox(t), 50*time.Millisecond)
 	began := time.Now()
 	if p.Publish(t.Context(), In("a", time.Hour)) {

@@ -81,3 +81,24 @@ func TestResultsOf(t *testing.T) {
 		t.Errorf("the results are %v, want %v", got, want)
 	}
 }
+
+// TestBreaches reads the breaches of a run: the first one of each fault, once.
+func TestBreaches(t *testing.T) {
+	dir := t.TempDir()
+	lines := "TestFaults/hung\t\"late\"\nTestFaults/hung\t\"lost\"\nTestCrash\t\"twice\"\n"
+	testenv.Must(t, os.WriteFile(filepath.Join(dir, breachesFile), []byte(lines), 0o600))
+	want := map[string]string{"TestFaults/hung": "\"late\"\n", "TestCrash": "\"twice\"\n"}
+	if got := takeBreaches(t, dir); !reflect.DeepEqual(got, want) {
+		t.Errorf("the breaches are %q, want %q", got, want)
+	}
+	if got := takeBreaches(t, dir); got != nil {
+		t.Errorf("the breaches of the next run are %q, want none", got)
+	}
+	for name, want := range map[string]string{
+		"TestCrash": "TestCrash", "TestFaults/hung": "TestFaults/hung", "TestFaults/hung/alone": "TestFaults/hung",
+	} {
+		if got := faultOf(name); got != want {
+			t.Errorf("the fault of %s is %s, want %s", name, got, want)
+		}
+	}
+}

@@ -224,12 +224,13 @@ func (c *Client) WaitForTimeout(id string) time.Duration {
 	Eventually(c.T, "row "+id+" cancelled", func() bool {
 		i = c.Look(id)
 		if late := time.Since(i.Deadline); i.Status == Pending && late > limit && !before.isBusy() {
-			c.T.Fatalf("row %s is pending %v past its deadline", id, late)
+			breach(c.T, "row %s is pending %v past its deadline", id, late)
+			c.T.FailNow()
 		}
 		return i.Status == TimedOut || i.Status == Cancelled
 	})
 	if i.Status != TimedOut || i.CancelledAt.Before(i.Deadline) {
-		c.T.Fatalf("row %+v was not cancelled by its timeout", i)
+		breach(c.T, "row %+v was not cancelled by its timeout", i)
 	}
 	return i.CancelledAt.Sub(i.Deadline)
 }
@@ -248,7 +249,7 @@ func (o Owned) confirmLate() {
 		c.T.Fatal("the test ended before a deadline")
 	}
 	if a := c.admitted(c.service.Confirm(o.ID, o.Body)); a.Rejected != RejectedLate {
-		c.T.Fatalf("a row that was due at %v is confirmed later: %d %s, want a rejection", o.Deadline, a.Status, a.Body)
+		breach(c.T, "a row that was due at %v is confirmed later: %d %s, want a rejection", o.Deadline, a.Status, a.Body)
 	}
 }
 

@@ -77,7 +77,7 @@ func RolesApart(t *testing.T, s *Service) {
 		api.WaitForTimeouts(slices.Concat(rows[confirmed:10], rows[10+10*i:20+10*i]))
 	}
 	if got, want := site.available(t), before-confirmed; s.Shared != nil && got != want {
-		t.Errorf("%d available, want %d: %d are confirmed", got, want, confirmed)
+		breach(t, "%d available, want %d: %d are confirmed", got, want, confirmed)
 	}
 	site.CheckHealth(t)
 }

@@ -137,7 +137,7 @@ func (n nearCalls) tooFew(slack int) []string {
 	if total := n.total(); slices.Min(total[:]) >= enough/slack {
 		return nil
 	}
-	return []string{fmt.Sprintf("want at least %d of each, so that the load proves something: %v", enough/slack, n)}
+	return []string{fmt.Sprintf(unproven+"want at least %d of each: %v", enough/slack, n)}
 }
 
 func (n nearCalls) String() string {

@@ -20,7 +20,8 @@ func (s *Service) NetworkFaults() []Fault {
 				d.Sleep(4 * time.Second)
 				d.toRedis.Heal()
 			}},
-		{Name: "Redis half-open", on: proxied, Bound: Bound{Late: 10 * time.Second, Answer: 2 * time.Second},
+		{Name: "Redis half-open", on: proxied, withoutSweeps: true,
+			Bound: Bound{Late: 10 * time.Second, Answer: 2 * time.Second},
 			Inject: func(d *Deployment) {
 				d.toRedis.HalfOpen()
 				d.Sleep(4 * time.Second)

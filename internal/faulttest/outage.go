@@ -61,10 +61,10 @@ func RedisDown(t *testing.T, s *Service) {
 	}
 	// The interval and the grace are 2 s each. A loaded machine gets more.
 	if latest := p.WaitForTimeouts(rows); latest > 15*time.Second {
-		t.Errorf("a row timed out %v late without Redis, the bound is 15 s", latest)
+		breach(t, "a row timed out %v late without Redis, the bound is 15 s", latest)
 	}
 	if got := site.available(t); got != before {
-		t.Errorf("%d available after the timeouts, want %d", got, before)
+		breach(t, "%d available after the timeouts, want %d", got, before)
 	}
 
 	testenv.Must(t, redis.Restart(t.Context()))
@@ -80,7 +80,7 @@ func RedisDown(t *testing.T, s *Service) {
 	}
 	testenv.Must(t, redis.Restart(t.Context()))
 	if latest := p.WaitForTimeouts(rows); latest > 15*time.Second {
-		t.Errorf("a row timed out %v late after Redis came back, the bound is 15 s", latest)
+		breach(t, "a row timed out %v late after Redis came back, the bound is 15 s", latest)
 	}
 	site.Run(t, "reconcile")
 	site.CheckHealth(t)

@@ -370,7 +370,8 @@ func (s *Site) CheckHealth(t testing.TB) {
 	Eventually(t, "the doctor finds no fault", func() bool {
 		out, err := s.Command(t, "doctor", "--full").CombinedOutput()
 		if err != nil && strings.Contains(string(out), "FAIL  invariants") {
-			t.Fatalf("an invariant does not hold: %s", out)
+			breach(t, "an invariant does not hold: %s", out)
+			t.FailNow()
 		}
 		return err == nil
 	})

@@ -191,6 +191,9 @@ type CustomerBounds struct {
 	// Env are environment variables of a process that set the bounds that Exceeds knows, so low that a load reaches
 	// them. Otherwise the faults with much competition find no call that was rejected because of a bound.
 	Env []string
+	// Rush are bodies of which one customer sends eight at the same moment, a body in each rush. For each bound one of
+	// them should reach it before the others, after at least two rows. nil: the first of [Service.Bodies].
+	Rush []string
 	// Exceeds reports whether a customer with exactly these rows would exceed a bound with one more. All are given by
 	// their bodies. If it is wrong, a load reports rejections because of a bound that the customer does not reach.
 	Exceeds func(body string, rows []string) bool

@@ -22,17 +22,18 @@ type Visit struct {
 
 	mu         sync.Mutex
 	History    history
-	ID         string          // of the row
-	created    []byte          // the body of the last answer that created the row
-	Since      time.Time       // when the response came that created the row
-	createTook time.Duration   // from the request for it until then
-	extensions int             // how often the deadline was extended, as far as the answers tell
-	ended      bool            // an answer has told that the row has ended
-	cancelled  time.Time       // when the row was cancelled, as the last answer that shows it tells; zero: none does
-	unknown    map[int]int     // calls whose outcome is unknown, by the response's status; 0: no response
-	took       []time.Duration // of each response
-	party      []time.Duration // like took, of the calls that need the second party; took and unknown have no such call
-	wrong      []string        // messages about responses that break the contract
+	ID         string            // of the row
+	created    []byte            // the body of the last answer that created the row
+	Since      time.Time         // when the response came that created the row
+	createTook time.Duration     // from the request for it until then
+	extensions int               // how often the deadline was extended, as far as the answers tell
+	ended      bool              // an answer has told that the row has ended
+	deadlines  map[int]time.Time // the deadlines that the answers show, by the row's extensions
+	cancelled  time.Time         // when the row was cancelled, as the last answer that shows it tells; zero: none does
+	unknown    map[int]int       // calls whose outcome is unknown, by the response's status; 0: no response
+	took       []time.Duration   // of each response
+	party      []time.Duration   // like took, of the calls that need the second party; took and unknown have no such call
+	wrong      []string          // messages about responses that break the contract
 }
 
 // plan is what a customer does with a row between its creation and its end. When the row has ended, each customer calls
@@ -187,7 +188,9 @@ func (v *Visit) callTogether(c calls) {
 
 // callBehindLock locks the row until after its deadline. Meanwhile the customer calls operations, which begin before
 // the deadline and get the row after it. Without such calls, a service that times rows out within milliseconds would
-// rarely have to reject one for a row that is still pending. It does nothing if it does not get the lock in time.
+// rarely have to reject one for a row that is still pending. The customer also looks at the row after its deadline,
+// before it is unlocked: if the row is pending then, none of these calls may succeed, whatever time the service gives
+// to its end. callBehindLock does nothing if it does not get the lock in time.
 func (v *Visit) callBehindLock() {
 	const ahead = 100 * time.Millisecond
 	d := v.Load.d
@@ -208,10 +211,11 @@ func (v *Visit) callBehindLock() {
 	if _, err := tx.ExecContext(ctx, lock); err != nil {
 		return
 	}
-	for _, o := range d.Service.possible([]Operation{Confirm, Cancel}) {
+	for _, o := range d.Service.possible([]Operation{Confirm, Cancel, Extend}) {
 		concurrent.Go(func() { v.Call(o) })
 	}
 	v.SleepUntil(d.Timeout + ahead/10)
+	v.Call(Get)
 }
 
 // callEnded calls operations at the same time when the row has ended. Nothing may change any more.
@@ -310,10 +314,11 @@ func (v *Visit) Call(o Operation) (known bool) {
 	}
 	decode := func(body []byte) (State, error) {
 		row, err := s.Decode(body)
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.deadlines[row.Extensions] = row.Deadline
 		if !row.CancelledAt.IsZero() {
-			v.mu.Lock()
 			v.cancelled = row.CancelledAt
-			v.mu.Unlock()
 		}
 		return row.State, err
 	}
