@@ -46,6 +46,7 @@ func NewTab(t *testing.T) *browsertest.Tab {
 	for _, path := range notServed {
 		page.Expect("404", path)
 	}
+	page.Expect("401", "/api/orders?limit=1") // a browser without a cookie asks for its orders before it signs up
 	return page
 }
 

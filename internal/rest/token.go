@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -16,7 +18,9 @@ import (
 )
 
 const (
-	tokenLife   = 30 * 24 * time.Hour
+	// A cookie is renewed on use when half of this is left, so that after each use it is valid for 45 days. The longest
+	// time to pay is shorter.
+	tokenLife   = 90 * 24 * time.Hour
 	minKeyBytes = 32 // the length of the hash: RFC 7518, section 3.2
 )
 
@@ -25,7 +29,7 @@ type TokenConfig struct {
 	Key        []byte // secret, at least 32 bytes
 	Issuer     string
 	Audience   string
-	Cookie     string // the name of the cookie that carries a browser's token
+	Cookie     string // the beginning of the name of the cookie that carries a browser's token; a hash of Key follows
 	CookiePath string // the path below which browsers send the cookie
 	SignUp     string // how a client gets a token, in the imperative, for the detail of a problem
 }
@@ -33,6 +37,7 @@ type TokenConfig struct {
 // Tokens issues and verifies the signed tokens (JWT, HS256) that identify customers.
 type Tokens struct {
 	cfg    TokenConfig
+	cookie string // its name; browsers send the cookies of a host to all of its ports, so each deployment has its own
 	parser *jwt.Parser
 }
 
@@ -41,7 +46,10 @@ func NewTokens(cfg TokenConfig) (*Tokens, error) {
 	if len(cfg.Key) < minKeyBytes {
 		return nil, fmt.Errorf("token key: %d bytes, want at least %d", len(cfg.Key), minKeyBytes)
 	}
-	return &Tokens{cfg: cfg, parser: jwt.NewParser(
+	hash := hmac.New(sha256.New, cfg.Key)
+	hash.Write([]byte("the name of the cookie"))
+	cookie := fmt.Sprintf("%s_%x", cfg.Cookie, hash.Sum(nil)[:4])
+	return &Tokens{cfg: cfg, cookie: cookie, parser: jwt.NewParser(
 		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}),
 		jwt.WithIssuer(cfg.Issuer),
 		jwt.WithAudience(cfg.Audience),
@@ -50,7 +58,7 @@ func NewTokens(cfg TokenConfig) (*Tokens, error) {
 	)}, nil
 }
 
-// Issue returns a token for a customer. It expires after 30 days.
+// Issue returns a token for a customer. It expires after 90 days.
 func (t *Tokens) Issue(customer uuid.UUID) (string, error) {
 	now := time.Now()
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.RegisteredClaims{
@@ -66,24 +74,24 @@ func (t *Tokens) Issue(customer uuid.UUID) (string, error) {
 	return token, nil
 }
 
-// Customer returns the customer of a token that was issued with the same configuration and has not expired.
-func (t *Tokens) Customer(token string) (uuid.UUID, error) {
+// Customer returns the customer of a token that was issued with the same configuration and has not expired, and the
+// time until it expires.
+func (t *Tokens) Customer(token string) (customer uuid.UUID, left time.Duration, err error) {
 	var claims jwt.RegisteredClaims
 	if _, err := t.parser.ParseWithClaims(token, &claims, func(*jwt.Token) (any, error) { return t.cfg.Key, nil }); err != nil {
-		return uuid.Nil, err
+		return uuid.Nil, 0, err
 	}
-	customer, err := keyset.ParseID(claims.Subject)
-	if err != nil {
-		return uuid.Nil, errors.New("the token's subject is not a customer's id")
+	if customer, err = keyset.ParseID(claims.Subject); err != nil {
+		return uuid.Nil, 0, errors.New("the token's subject is not a customer's id")
 	}
-	return customer, nil
+	return customer, time.Until(claims.ExpiresAt.Time), nil
 }
 
-// SetCookie stores a token in the browser. Scripts cannot read the cookie, and browsers do not send it with requests
+// setCookie stores a token in the browser. Scripts cannot read the cookie, and browsers do not send it with requests
 // that come from other sites.
-func (t *Tokens) SetCookie(c *gin.Context, token string) {
+func (t *Tokens) setCookie(c *gin.Context, token string) {
 	http.SetCookie(c.Writer, &http.Cookie{
-		Name: t.cfg.Cookie, Value: token, Path: t.cfg.CookiePath, MaxAge: int(tokenLife.Seconds()),
+		Name: t.cookie, Value: token, Path: t.cfg.CookiePath, MaxAge: int(tokenLife.Seconds()),
 		HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: c.Request.TLS != nil || strings.EqualFold(c.GetHeader("X-Forwarded-Proto"), "https"),
 	})
@@ -95,43 +103,75 @@ func (t *Tokens) SetCookie(c *gin.Context, token string) {
 var SignUpContract []byte
 
 // SignUp answers with the token of a new, anonymous customer. It stores nothing, because clients that only sign up must
-// not fill the database.
+// not fill the database. A request that has a valid token gets a new token of the same customer: otherwise a browser
+// would lose the orders of its cookie.
 func (t *Tokens) SignUp(c *gin.Context) error {
 	if err := RequireEmptyBody(c); err != nil {
 		return err
 	}
-	id := keyset.NewID()
-	token, err := t.Issue(id)
+	status := http.StatusOK
+	customer, _, err := t.Customer(t.sent(c))
+	if err != nil {
+		status, customer = http.StatusCreated, keyset.NewID()
+	}
+	token, err := t.Issue(customer)
 	if err != nil {
 		return err
 	}
-	t.SetCookie(c, token)
-	c.JSON(http.StatusCreated, gin.H{"customer_id": id, "token": token})
+	t.setCookie(c, token)
+	c.JSON(status, gin.H{"customer_id": customer, "token": token})
 	return nil
 }
 
 // Authenticate rejects requests without a valid token, and stores the customer of the token for [Customer]. A bearer
 // token has precedence over the cookie. Services that use the cookie need [SameOrigin] too, because Authenticate does
-// not check which site a request comes from.
+// not check which site a request comes from. It renews a cookie when half of its life is left.
 func (t *Tokens) Authenticate() gin.HandlerFunc {
 	return Handle(func(c *gin.Context) error {
-		scheme, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
-		if !strings.EqualFold(scheme, "Bearer") { // the credentials of another scheme are for a proxy
-			token, _ = c.Cookie(t.cfg.Cookie)
-		}
-		token = strings.TrimSpace(token)
+		token := t.sent(c)
 		if token == "" {
 			return Unauthorized.Errorf("The request needs a customer's token: %s, "+
 				"and send the token as Authorization: Bearer.", t.cfg.SignUp)
 		}
-		customer, err := t.Customer(token)
+		customer, left, err := t.Customer(token)
 		if err != nil {
 			return &Error{Class: Unauthorized,
 				Detail: "The token is not valid, or has expired: sign up again.", Err: err}
 		}
+		if cookie, _ := c.Cookie(t.cookie); !isBearer(c) && (cookie != token || left <= tokenLife/2) {
+			renewed, err := t.Issue(customer)
+			if err != nil {
+				return err
+			}
+			t.setCookie(c, renewed)
+		}
 		c.Set(customerKey, customer)
 		return nil
 	})
+}
+
+// isBearer reports whether a request has a bearer token. The credentials of another scheme are for a proxy.
+func isBearer(c *gin.Context) bool {
+	scheme, _, _ := strings.Cut(c.GetHeader("Authorization"), " ")
+	return strings.EqualFold(scheme, "Bearer")
+}
+
+// sent returns the token of a request, or "".
+func (t *Tokens) sent(c *gin.Context) string {
+	if isBearer(c) {
+		_, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
+		return strings.TrimSpace(token)
+	}
+	token, err := c.Cookie(t.cookie)
+	if err != nil {
+		// Browsers may have a token of 30 days in a cookie without the hash until January 2027.
+		if token, err = c.Cookie(t.cfg.Cookie); err == nil {
+			if _, _, err := t.Customer(token); err != nil {
+				return "" // it may be that of another deployment on this host
+			}
+		}
+	}
+	return strings.TrimSpace(token)
 }
 
 // Customer returns the customer of a request that passed [Tokens.Authenticate].

@@ -28,8 +28,8 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := tokens.Customer(issued); got != customer || err != nil {
-		t.Errorf("Customer returns %s, %v for the token of %s", got, err, customer)
+	if got, left, err := tokens.Customer(issued); got != customer || err != nil || left < tokenLife-time.Minute {
+		t.Errorf("Customer returns %s, valid for %v, and %v for the token of %s", got, left, err, customer)
 	}
 
 	in := func(d time.Duration) *jwt.NumericDate { return jwt.NewNumericDate(time.Now().Add(d)) }
@@ -49,7 +49,7 @@ func TestTokens(t *testing.T) {
 	signed := func(change func(*jwt.RegisteredClaims)) string { return sign(jwt.SigningMethodHS256, tokenKey, change) }
 	unchanged := func(*jwt.RegisteredClaims) {}
 
-	if _, err := tokens.Customer(signed(unchanged)); err != nil {
+	if _, _, err := tokens.Customer(signed(unchanged)); err != nil {
 		t.Errorf("Customer returns %v for the unchanged token, want no error", err)
 	}
 	for name, token := range map[string]string{
@@ -71,7 +71,7 @@ func TestTokens(t *testing.T) {
 		"empty":                           "",
 		"not a JWT":                       "test",
 	} {
-		if got, err := tokens.Customer(token); err == nil {
+		if got, _, err := tokens.Customer(token); err == nil {
 			t.Errorf("token %s: Customer returns %s, want an error", name, got)
 		}
 	}
@@ -92,29 +92,99 @@ func TestTokenKeyTooShort(t *testing.T) {
 	}
 }
 
-func TestTokenCookie(t *testing.T) {
+const tokenLife = 90 * 24 * time.Hour
+
+// site is a router with the customers' API of a deployment. Its requests come from one browser.
+type site struct {
+	t      *testing.T
+	tokens *rest.Tokens
+	router *gin.Engine
+}
+
+func newSite(t *testing.T, key []byte) site {
+	t.Helper()
 	gin.SetMode(gin.ReleaseMode)
 	tokens, err := rest.NewTokens(rest.TokenConfig{
-		Key: tokenKey, Issuer: "test", Audience: "customers", Cookie: "test_token", CookiePath: "/api",
+		Key: key, Issuer: "test", Audience: "customers", Cookie: "test_token", CookiePath: "/api",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	issued, err := tokens.Issue(uuid.New())
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := gin.New()
-	r.POST("/sign-up", func(c *gin.Context) { tokens.SetCookie(c, issued) })
-	r.GET("/own", tokens.Authenticate(), func(c *gin.Context) { c.Status(http.StatusOK) })
-	send := func(t *testing.T, method, path string, header http.Header) *httptest.ResponseRecorder {
-		request := httptest.NewRequestWithContext(t.Context(), method, path, nil)
-		request.Header = header
-		recorder := httptest.NewRecorder()
-		r.ServeHTTP(recorder, request)
-		return recorder
-	}
+	r.POST("/customers", rest.Handle(tokens.SignUp))
+	r.GET("/own", tokens.Authenticate(), func(c *gin.Context) { c.String(http.StatusOK, rest.Customer(c).String()) })
+	return site{t, tokens, r}
+}
 
+func (s site) send(method, path, body string, header http.Header) *httptest.ResponseRecorder {
+	request := httptest.NewRequestWithContext(s.t.Context(), method, path, strings.NewReader(body))
+	request.Header = header
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	recorder := httptest.NewRecorder()
+	s.router.ServeHTTP(recorder, request)
+	return recorder
+}
+
+// signUp signs up, and returns the customer and the cookie of the answer, which must have a status.
+func (s site) signUp(status int, header http.Header) (customer string, cookie *http.Cookie) {
+	s.t.Helper()
+	a := s.send(http.MethodPost, "/customers", "", header)
+	var answer struct {
+		CustomerID string `json:"customer_id"`
+		Token      string
+	}
+	if err := json.Unmarshal(a.Body.Bytes(), &answer); err != nil || a.Code != status {
+		s.t.Fatalf("the sign-up is answered with %d %s (%v), want %d", a.Code, a.Body, err, status)
+	}
+	if id, _, err := s.tokens.Customer(answer.Token); err != nil || id.String() != answer.CustomerID {
+		s.t.Errorf("the token is that of the customer %s, %v; want %s", id, err, answer.CustomerID)
+	}
+	cookie = s.cookie(a)
+	if cookie == nil || cookie.Value != answer.Token {
+		s.t.Fatalf("the cookie is %v, want the token", cookie)
+	}
+	return answer.CustomerID, cookie
+}
+
+// cookie returns the cookie that an answer sets, or nil.
+func (s site) cookie(a *httptest.ResponseRecorder) *http.Cookie {
+	s.t.Helper()
+	line := a.Header().Get("Set-Cookie")
+	if line == "" {
+		return nil
+	}
+	cookie, err := http.ParseSetCookie(line)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return cookie
+}
+
+// token returns a customer's token that expires after a time.
+func (s site) token(customer string, left time.Duration) string {
+	s.t.Helper()
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.RegisteredClaims{
+		Issuer: "test", Audience: jwt.ClaimStrings{"customers"}, Subject: customer,
+		ExpiresAt: jwt.NewNumericDate(time.Now().Add(left)),
+	}).SignedString(tokenKey)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return token
+}
+
+func cookies(all ...*http.Cookie) http.Header {
+	r := http.Request{Header: http.Header{}}
+	for _, c := range all {
+		r.AddCookie(c)
+	}
+	return r.Header
+}
+
+func TestTokenCookie(t *testing.T) {
+	s := newSite(t, tokenKey)
 	for name, test := range map[string]struct {
 		header http.Header
 		secure bool
@@ -122,19 +192,15 @@ func TestTokenCookie(t *testing.T) {
 		"plain HTTP":         {http.Header{}, false},
 		"behind a TLS proxy": {http.Header{"X-Forwarded-Proto": {"https"}}, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			cookie, err := http.ParseSetCookie(send(t, "POST", "/sign-up", test.header).Header().Get("Set-Cookie"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if cookie.Name != "test_token" || cookie.Value != issued || !cookie.HttpOnly ||
-				cookie.SameSite != http.SameSiteStrictMode ||
-				cookie.Path != "/api" || cookie.MaxAge != 30*24*3600 || cookie.Secure != test.secure {
-				t.Errorf("the cookie is %v, want HttpOnly, SameSite=Strict, Path=/api, 30 days, Secure %v", cookie,
-					test.secure)
-			}
-		})
+		_, cookie := s.signUp(http.StatusCreated, test.header)
+		if !strings.HasPrefix(cookie.Name, "test_token_") || !cookie.HttpOnly ||
+			cookie.SameSite != http.SameSiteStrictMode ||
+			cookie.Path != "/api" || cookie.MaxAge != 90*24*3600 || cookie.Secure != test.secure {
+			t.Errorf("%s: the cookie is %v, want HttpOnly, SameSite=Strict, Path=/api, 90 days, Secure %v", name,
+				cookie, test.secure)
+		}
 	}
+	_, cookie := s.signUp(http.StatusCreated, http.Header{})
 	for name, test := range map[string]struct {
 		authorization []string
 		status        int
@@ -143,50 +209,94 @@ func TestTokenCookie(t *testing.T) {
 		"basic authorization of a proxy": {[]string{"Basic eDp5"}, http.StatusOK},
 		"a wrong bearer token":           {[]string{"Bearer x"}, http.StatusUnauthorized},
 	} {
-		header := http.Header{"Cookie": {"test_token=" + issued}, "Authorization": test.authorization}
-		if got := send(t, "GET", "/own", header); got.Code != test.status {
+		header := cookies(cookie)
+		header["Authorization"] = test.authorization
+		if got := s.send(http.MethodGet, "/own", "", header); got.Code != test.status {
 			t.Errorf("%s: the answer is %d %s, want %d", name, got.Code, got.Body, test.status)
 		}
 	}
 }
 
-// TestSignUp signs up twice. Each answer has the token of another customer, which is also in the cookie.
+// TestSignUp signs up with and without a token. Each request without a valid one gets another customer.
 func TestSignUp(t *testing.T) {
-	tokens, err := rest.NewTokens(rest.TokenConfig{Key: tokenKey, Issuer: "test", Audience: "customers",
-		Cookie: "test_token"})
-	if err != nil {
-		t.Fatal(err)
+	s := newSite(t, tokenKey)
+	if a := s.send(http.MethodPost, "/customers", `{"name": "Ada"}`, http.Header{}); a.Code != http.StatusUnprocessableEntity {
+		t.Errorf("a body with a field is answered with %d %s, want 422", a.Code, a.Body)
 	}
-	r := gin.New()
-	r.POST("/customers", rest.Handle(tokens.SignUp))
-	customers := map[string]bool{}
-	for _, body := range []string{"", "{}", `{"name": "Ada"}`} {
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/customers", strings.NewReader(body))
-		request.Header.Set("Content-Type", "application/json")
-		recorder := httptest.NewRecorder()
-		r.ServeHTTP(recorder, request)
-		if strings.Contains(body, "name") {
-			if recorder.Code != http.StatusUnprocessableEntity {
-				t.Errorf("a body with a field is answered with %d %s, want 422", recorder.Code, recorder.Body)
-			}
+	first, cookie := s.signUp(http.StatusCreated, http.Header{})
+	for name, header := range map[string]http.Header{
+		"the cookie":               cookies(cookie),
+		"the token":                {"Authorization": {"Bearer " + cookie.Value}},
+		"a cookie without a hash":  cookies(&http.Cookie{Name: "test_token", Value: cookie.Value}),
+		"a token that soon ends":   {"Authorization": {"Bearer " + s.token(first, time.Hour)}},
+		"the cookie and a foreign": cookies(&http.Cookie{Name: "test_token", Value: "x"}, cookie),
+	} {
+		if again, renewed := s.signUp(http.StatusOK, header); again != first || renewed.Name != cookie.Name {
+			t.Errorf("%s: a sign-up gets the customer %s and the cookie %s, want %s and %s",
+				name, again, renewed.Name, first, cookie.Name)
+		}
+	}
+	seen := map[string]bool{first: true}
+	for name, header := range map[string]http.Header{
+		"nothing":            {},
+		"an expired cookie":  cookies(&http.Cookie{Name: cookie.Name, Value: s.token(first, -time.Second)}),
+		"a foreign cookie":   cookies(&http.Cookie{Name: "test_token", Value: "x"}),
+		"a wrong bearer":     {"Authorization": {"Bearer x"}},
+		"nothing once again": {},
+	} {
+		if other, _ := s.signUp(http.StatusCreated, header); seen[other] {
+			t.Errorf("%s: a sign-up gets the customer %s of an earlier one", name, other)
+		} else {
+			seen[other] = true
+		}
+	}
+}
+
+// TestCookieIsRenewed sends cookies of different ages. A cookie of which at most half of the life is left is renewed on
+// use, and keeps its customer. So is one of an earlier version, whose name has no hash.
+func TestCookieIsRenewed(t *testing.T) {
+	s := newSite(t, tokenKey)
+	customer, cookie := s.signUp(http.StatusCreated, http.Header{})
+	for name, test := range map[string]struct {
+		header  http.Header
+		renewed bool
+	}{
+		"new":             {cookies(cookie), false},
+		"before its half": {cookies(&http.Cookie{Name: cookie.Name, Value: s.token(customer, tokenLife/2+time.Minute)}), false},
+		"after its half":  {cookies(&http.Cookie{Name: cookie.Name, Value: s.token(customer, tokenLife/2-time.Minute)}), true},
+		"nearly expired":  {cookies(&http.Cookie{Name: cookie.Name, Value: s.token(customer, time.Minute)}), true},
+		"without a hash":  {cookies(&http.Cookie{Name: "test_token", Value: s.token(customer, 20*24*time.Hour)}), true},
+		"a bearer token":  {http.Header{"Authorization": {"Bearer " + s.token(customer, time.Minute)}}, false},
+	} {
+		a := s.send(http.MethodGet, "/own", "", test.header)
+		renewed := s.cookie(a)
+		if a.Code != http.StatusOK || a.Body.String() != customer || (renewed != nil) != test.renewed {
+			t.Errorf("%s: answered with %d %s and the cookie %v, want the customer %s and a cookie: %v",
+				name, a.Code, a.Body, renewed, customer, test.renewed)
+		}
+		if renewed == nil {
 			continue
 		}
-		var answer struct {
-			CustomerID string `json:"customer_id"`
-			Token      string
-		}
-		if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil || recorder.Code != http.StatusCreated {
-			t.Fatalf("sign-up is answered with %d %s (%v), want 201", recorder.Code, recorder.Body, err)
-		}
-		customers[answer.CustomerID] = true
-		if id, err := tokens.Customer(answer.Token); err != nil || id.String() != answer.CustomerID {
-			t.Errorf("the token is that of the customer %s, %v; want %s", id, err, answer.CustomerID)
-		}
-		if cookie := recorder.Header().Get("Set-Cookie"); !strings.HasPrefix(cookie, "test_token="+answer.Token+";") {
-			t.Errorf("the cookie is %q, want the token", cookie)
+		got, left, err := s.tokens.Customer(renewed.Value)
+		if err != nil || renewed.Name != cookie.Name || got.String() != customer || left < tokenLife-time.Minute {
+			t.Errorf("%s: the cookie %s is of %s and valid for %v (%v), want %s, %s and %v",
+				name, renewed.Name, got, left, err, cookie.Name, customer, tokenLife)
 		}
 	}
-	if len(customers) != 2 {
-		t.Errorf("the customers are %v, want two", customers)
+}
+
+// TestTwoDeploymentsOnOneHost sends the cookies of two deployments to both, as browsers do.
+func TestTwoDeploymentsOnOneHost(t *testing.T) {
+	one, other := newSite(t, tokenKey), newSite(t, []byte("another key for tests, 32 bytes."))
+	customer, cookie := one.signUp(http.StatusCreated, http.Header{})
+	otherCustomer, otherCookie := other.signUp(http.StatusCreated, cookies(cookie))
+	if cookie.Name == otherCookie.Name {
+		t.Fatalf("both cookies have the name %s, so one replaces the other", cookie.Name)
+	}
+	for s, want := range map[site]string{one: customer, other: otherCustomer} {
+		a := s.send(http.MethodGet, "/own", "", cookies(cookie, otherCookie))
+		if a.Code != http.StatusOK || a.Body.String() != want {
+			t.Errorf("answered with %d %s, want the customer %s", a.Code, a.Body, want)
+		}
 	}
 }

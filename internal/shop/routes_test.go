@@ -124,9 +124,9 @@ func TestTokens(t *testing.T) {
 	_, err = jwt.ParseWithClaims(cookie.Value, &claims,
 		func(*jwt.Token) (any, error) { return []byte(o.TokenKey), nil })
 	testenv.Must(t, err)
-	if cookie.Name != "shop_token" || cookie.Path != "/api" || claims.Issuer != "shop" ||
+	if cookie.Name != "shop_token_de6ba5ee" || cookie.Path != "/api" || claims.Issuer != "shop" ||
 		!slices.Equal(claims.Audience, []string{"shop-customers"}) {
-		t.Errorf("got the cookie %s for %s with a token of %s for %v, want shop_token for /api, of shop for "+
+		t.Errorf("got the cookie %s for %s with a token of %s for %v, want shop_token_de6ba5ee for /api, of shop for "+
 			"shop-customers",
 			cookie.Name, cookie.Path, claims.Issuer, claims.Audience)
 	}

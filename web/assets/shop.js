@@ -619,24 +619,23 @@ function startUpdates() {
 }
 
 // signIn ensures that the browser has a customer's valid cookie, and takes the parts' steps of signing in. It retries
-// until the service answers. Scripts cannot read the cookie, so localStorage records that there is one.
+// until the service answers.
 async function signIn() {
   const signInError = new Message(messages);
   for (let rejections = 0; rejections < 2; ) {
     try {
+      localStorage.getItem(''); // throws if the browser stores nothing for this page
       await withSignUpLock(signUp);
-      await request('GET', '/api/orders?limit=1');
       await Promise.all(signInSteps.map((step) => step()));
       signInError.clear();
       return;
     } catch (failure) {
       if (failure.status === 401) {
-        localStorage.removeItem('signed up'); // the cookie is missing, expired, or signed with another key
         rejections++;
         continue;
       }
       if (!(failure instanceof Problem)) {
-        break; // localStorage is denied, so the browser stores no cookies for this page either
+        break; // the browser denies storage, and so cookies
       }
       signInError.show(failure.message);
     }
@@ -646,10 +645,17 @@ async function signIn() {
   await new Promise(() => {}); // the rest of the page needs a customer
 }
 
+// signUp makes a new customer if the service rejects the browser's cookie. Scripts cannot see whether there is one.
 async function signUp() {
-  if (!localStorage.getItem('signed up')) {
+  const askForOrders = () => request('GET', '/api/orders?limit=1');
+  try {
+    await askForOrders();
+  } catch (failure) {
+    if (failure.status !== 401) {
+      throw failure;
+    }
     await request('POST', '/api/customers');
-    localStorage.setItem('signed up', 'yes');
+    await askForOrders(); // is rejected again if the browser has not stored the cookie
   }
 }
 
