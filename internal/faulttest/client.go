@@ -131,7 +131,8 @@ func (c *Client) Expect(status int, r Request) Answer {
 	c.T.Helper()
 	a := c.admitted(r)
 	if a.Status != status {
-		c.T.Fatalf("%s %s: %d, want %d: %s", r.Method, r.Path, a.Status, status, a.Body)
+		breach(c.T, "%s %s: %d, want %d: %s", r.Method, r.Path, a.Status, status, a.Body)
+		c.T.FailNow()
 	}
 	return a
 }

@@ -63,6 +63,7 @@ type Deployment struct {
 	Owner    testing.TB         // the deployment lasts until this test ends
 	cleanups *cleanups          // called when the deployment ends
 	loads    int                // the number of loads that have begun
+	load     *Load              // the last one
 	front    string             // the URL of the load balancer; "": there is none
 	Plans    []string           // of the visits of a load
 	all      string             // selects all rows, also those that were removed, with the columns of service.rows

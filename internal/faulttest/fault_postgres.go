@@ -45,7 +45,11 @@ func (s *Service) PostgresFaults() []Fault {
 			Bound: Bound{Late: 15 * time.Second, Answer: 8 * time.Second, Rejected: true},
 			Inject: func(d *Deployment) {
 				_, release := d.lockShared(s.Bodies[0])
-				whileLocked = createIndependent(d, 5*time.Second)
+				whileLocked = createIndependent(d, 4*time.Second)
+				for range 3 { // their requests wait together, and so get into one batch
+					d.load.rushNow <- struct{}{}
+					d.Sleep(time.Second / 3)
+				}
 				release()
 			}, also: func(f figures) []string { return append(contended(f), whileLocked...) }},
 		{Name: "rows locked", on: shared, withoutSweeps: true,

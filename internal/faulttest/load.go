@@ -30,6 +30,7 @@ type Load struct {
 	violated  atomic.Int64 // the number of violations that check has found
 	stop      context.CancelFunc
 	running   sync.WaitGroup
+	rushNow   chan struct{} // has a value when a rush of one customer with each of their bodies must begin
 	ended     chan struct{} // closed when all rows have ended
 	pressure  pressure      // on the machine when the load began
 }
@@ -49,11 +50,13 @@ func (d *Deployment) startLoad(rng *rand.Rand, rate int) *Load {
 	ctx, stop := context.WithCancel(d.T.Context())
 	d.loads++
 	l := &Load{
-		d: d, number: d.loads, Began: time.Now(), stop: stop, ended: make(chan struct{}), pressure: pressureNow(),
+		d: d, number: d.loads, Began: time.Now(), stop: stop, pressure: pressureNow(),
+		rushNow: make(chan struct{}), ended: make(chan struct{}),
 		supplies: d.supplies(), batched: map[*Member]batchFigures{},
 		// nil would be NULL
 		earlier: append([]string{}, testenv.QueryAll[string](d.T, d.DB, `SELECT id::text FROM `+d.Service.Table)...),
 	}
+	d.load = l
 	for _, api := range d.Running("api") {
 		l.batched[api] = BatchesOf(api)
 	}
@@ -68,6 +71,13 @@ func (d *Deployment) startLoad(rng *rand.Rand, rate int) *Load {
 			select {
 			case <-ctx.Done():
 				return
+			case <-l.rushNow:
+				for _, body := range d.Service.rushBodies() {
+					for _, v := range l.ownRush(rng, body) {
+						l.running.Go(v.run)
+					}
+				}
+				continue
 			case <-tick.C:
 			}
 			switch {
@@ -106,15 +116,8 @@ func (l *Load) rush(rng *rand.Rand) (visits []*Visit) {
 	n := l.rushes
 	l.rushes++
 	if s.Bounds != nil && (n%2 == 1 || !s.rushes()) {
-		customer := busyCustomers + rng.IntN(otherCustomers)
-		bodies := s.Bounds.Rush
-		if bodies == nil {
-			bodies = s.Bodies[:1]
-		}
-		for range ownRush {
-			visits = append(visits, l.add(rng, customer, bodies[n/2%len(bodies)]))
-		}
-		return visits
+		bodies := s.rushBodies()
+		return l.ownRush(rng, bodies[n/2%len(bodies)])
 	}
 	for i := range s.Shared.rushSize() {
 		body := s.Shared.Rush(n%s.Shared.Rushes, i)
@@ -123,8 +126,15 @@ func (l *Load) rush(rng *rand.Rand) (visits []*Visit) {
 	return visits
 }
 
-// ownRush is the number of visits of a rush of one customer.
-const ownRush = 8
+// ownRush adds the visits of a rush of one customer.
+func (l *Load) ownRush(rng *rand.Rand, body string) (visits []*Visit) {
+	const size = 8
+	customer := busyCustomers + rng.IntN(otherCustomers)
+	for range size {
+		visits = append(visits, l.add(rng, customer, body))
+	}
+	return visits
+}
 
 // add adds a visit of a customer, who wants a row with this body.
 func (l *Load) add(rng *rand.Rand, customer int, body string) *Visit {

@@ -215,6 +215,18 @@ func (s *Service) rate() int { return cmp.Or(s.Rate, 24) }
 // competing is the rate of a load under which customers compete.
 func (s *Service) competing() int { return s.rate() * 5 / 3 }
 
+// rushBodies returns the bodies of the rushes of one customer: none if the service does not bound what customers have.
+func (s *Service) rushBodies() []string {
+	switch {
+	case s.Bounds == nil:
+		return nil
+	case s.Bounds.Rush == nil:
+		return s.Bodies[:1]
+	default:
+		return s.Bounds.Rush
+	}
+}
+
 // rejects reports whether the service may reject a request for a reason.
 func (s *Service) rejects(why Rejection) bool {
 	return slices.Contains(slices.Collect(maps.Values(s.Rejections)), why)
