@@ -140,7 +140,7 @@ func (l *Load) ownRush(rng *rand.Rand, body string) (visits []*Visit) {
 func (l *Load) add(rng *rand.Rand, customer int, body string) *Visit {
 	v := &Visit{
 		Load: l, Customer: l.customers[customer], Key: fmt.Sprintf("load-%d-visit-%d", l.number, len(l.Visits)),
-		body: body, Plan: l.d.Plans[rng.IntN(len(l.d.Plans))], unknown: map[int]int{}, deadlines: map[int]time.Time{},
+		body: body, Plan: l.d.Plans[rng.IntN(len(l.d.Plans))], unknown: map[int]int{},
 	}
 	l.Visits = append(l.Visits, v)
 	return v
@@ -301,8 +301,9 @@ func (l *Load) check() figures {
 			l.Violated("%s (%s): no row can have this history; its last entry is the state in the database: %v",
 				v.Key, v.Plan, whole)
 		}
-		if shown := v.deadlines[found.Extensions]; !shown.IsZero() && !shown.Equal(found.deadline) {
-			l.Violated("%s (%s): an answer says that it is due at %v, the table at %v", v.Key, v.Plan, shown, found.deadline)
+		if v.shown.Extensions == found.Extensions && !v.shown.Deadline.IsZero() && !v.shown.Deadline.Equal(found.deadline) {
+			l.Violated("%s (%s): an answer says that it is due at %v, the table at %v",
+				v.Key, v.Plan, v.shown.Deadline, found.deadline)
 		}
 		if !v.cancelled.IsZero() && !v.cancelled.Equal(found.endedAt) {
 			l.Violated("%s (%s): an answer says that it was cancelled at %v, the table that it ended at %v",

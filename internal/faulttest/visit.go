@@ -22,18 +22,18 @@ type Visit struct {
 
 	mu         sync.Mutex
 	History    history
-	ID         string            // of the row
-	created    []byte            // the body of the last answer that created the row
-	Since      time.Time         // when the response came that created the row
-	createTook time.Duration     // from the request for it until then
-	extensions int               // how often the deadline was extended, as far as the answers tell
-	ended      bool              // an answer has told that the row has ended
-	deadlines  map[int]time.Time // the deadlines that the answers show, by the row's extensions
-	cancelled  time.Time         // when the row was cancelled, as the last answer that shows it tells; zero: none does
-	unknown    map[int]int       // calls whose outcome is unknown, by the response's status; 0: no response
-	took       []time.Duration   // of each response
-	party      []time.Duration   // like took, of the calls that need the second party; took and unknown have no such call
-	wrong      []string          // messages about responses that break the contract
+	ID         string          // of the row
+	created    []byte          // the body of the last answer that created the row
+	Since      time.Time       // when the response came that created the row
+	createTook time.Duration   // from the request for it until then
+	extensions int             // how often the deadline was extended, as far as the answers tell
+	ended      bool            // an answer has told that the row has ended
+	shown      Row             // the row as the last answer shows it
+	cancelled  time.Time       // when the row was cancelled, as the last answer that shows it tells; zero: none does
+	unknown    map[int]int     // calls whose outcome is unknown, by the response's status; 0: no response
+	took       []time.Duration // of each response
+	party      []time.Duration // like took, of the calls that need the second party; took and unknown have no such call
+	wrong      []string        // messages about responses that break the contract
 }
 
 // plan is what a customer does with a row between its creation and its end. When the row has ended, each customer calls
@@ -316,7 +316,7 @@ func (v *Visit) Call(o Operation) (known bool) {
 		row, err := s.Decode(body)
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		v.deadlines[row.Extensions] = row.Deadline
+		v.shown = row
 		if !row.CancelledAt.IsZero() {
 			v.cancelled = row.CancelledAt
 		}
