@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,6 +50,10 @@ func TestValidatePayments(t *testing.T) {
 			o.Roles, o.Payment.StripeKey, o.Payment.Deployment = []string{"worker"}, "rk_test_1", "production"
 			o.Payment.AllowTestPayments = true
 		}, nil},
+		{"payments for nothing with a live key", func(o *serveCommand) {
+			o.Roles, o.Payment.StripeKey, o.Payment.Deployment = []string{"worker"}, "sk_live_1", "production"
+			o.Payment.PayAtOnce = true
+		}, []string{"SHOP_PAY_AT_ONCE", "live key"}},
 		{"wrong URLs", func(o *serveCommand) { o.Payment.StripeURL, o.Payment.PublicURL = "api.stripe.com", "shop" }, []string{"SHOP_STRIPE_URL", "SHOP_PUBLIC_URL"}},
 		{"no grace", func(o *serveCommand) { o.Payment.PaymentGrace = 0 }, []string{"SHOP_PAYMENT_GRACE", "1s to 24h"}},
 	} {
@@ -92,6 +97,32 @@ func TestServeWithoutPayments(t *testing.T) {
 	err := o.Serve.Run(ctx, program(), shop.Neighbour{})
 	if err == nil || !strings.HasPrefix(err.Error(), "the database has the schema of payments, which this ") {
 		t.Errorf("the program without payments returns %v, want that it refuses the database", err)
+	}
+}
+
+// TestServeWithoutKey serves without a key of the provider on a database whose payments are live, or were tests. On the
+// live one an API must not start: customers could pay there for nothing. A worker may.
+func TestServeWithoutKey(t *testing.T) {
+	for _, test := range []struct {
+		mode, role string
+		refused    bool
+	}{{"live", "api", true}, {"live", "worker", false}, {"test", "api", false}} {
+		o := validOptions()
+		o.DatabaseURL, o.RedisURL, o.Roles = testenv.Postgres(t), "redis://127.0.0.1:1/0", []string{test.role}
+		db, err := sql.Open("pgx", o.DatabaseURL)
+		testenv.Must(t, err)
+		testenv.Exec(t, db, `INSERT INTO payment_deployment (deployment, mode) VALUES ('production', '`+test.mode+`')`)
+		db.Close()
+		s, err := shop.Open(t.Context(), o.Config(program()), &o.Options, payments(o.Payment), slog.New(slog.DiscardHandler))
+		if err == nil {
+			s.Close()
+		}
+		refused := err != nil && strings.Contains(err.Error(), "deployment production, mode live") &&
+			strings.Contains(err.Error(), "SHOP_STRIPE_KEY")
+		if refused != test.refused || (err != nil) != test.refused {
+			t.Errorf("without a key, the role %s on a %s database ends with %v, want a refusal: %v",
+				test.role, test.mode, err, test.refused)
+		}
 	}
 }
 

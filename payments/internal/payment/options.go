@@ -68,6 +68,10 @@ func (o Options) Check(api bool) error {
 			"set a live key, or %s if nothing is sold here",
 			app.OptionName("stripe-key"), app.OptionName("allow-test-payments")))
 	}
+	if o.PayAtOnce && provider.ModeOf(o.StripeKey) == "live" {
+		errs = append(errs, fmt.Errorf("with a live key %s would let customers pay orders for nothing: unset it",
+			app.OptionName("pay-at-once")))
+	}
 	if o.StripeKey != "" && api {
 		errs = append(errs, app.RequireOptions(map[string]string{
 			"stripe-webhook-secret": o.WebhookSecret, "public-url": o.PublicURL,

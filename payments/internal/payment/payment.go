@@ -47,6 +47,11 @@ func Add(
 			"unset SHOP_PAY_AT_ONCE unless this is a demo or a test")
 	}
 	if o.StripeKey == "" {
+		if p.Has(app.API) {
+			if err := provider.CheckNotLive(ctx, p.DB); err != nil {
+				return nil, err
+			}
+		}
 		return func(*rest.Tokens, *order.Service) error { return nil }, nil
 	}
 

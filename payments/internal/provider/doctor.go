@@ -42,7 +42,7 @@ func checkOwner(ctx context.Context, calls *Calls, owner *Guard) error {
 	case err != nil:
 		return fmt.Errorf("the provider does not tell the account: %w", err)
 	}
-	stored, err := owner.stored(ctx)
+	stored, err := stored(ctx, owner.db)
 	if err != nil || stored == nil { // the first call that writes stores it
 		return err
 	}

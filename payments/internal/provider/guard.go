@@ -84,11 +84,22 @@ func NewGuard(db *gorm.DB, p Identity, name, mode string, log *slog.Logger, reg 
 
 // Start returns an error if the database has the payments of another deployment or mode: the process must not start.
 func (g *Guard) Start(ctx context.Context) error {
-	stored, err := g.stored(ctx)
+	stored, err := stored(ctx, g.db)
 	if err != nil || stored == nil {
 		return err
 	}
 	return g.own.compare(*stored)
+}
+
+// CheckNotLive returns an error if the database has the payments of a live deployment. There an API without a key of the
+// provider would let customers pay orders for nothing.
+func CheckNotLive(ctx context.Context, db *gorm.DB) error {
+	stored, err := stored(ctx, db)
+	if err != nil || stored == nil || stored.Mode != "live" {
+		return err
+	}
+	return fmt.Errorf("this process has no key of the payment provider, so that customers could pay orders for nothing, "+
+		"but its database belongs to %v: set %s, or correct the database's URL", *stored, app.OptionName("stripe-key"))
 }
 
 // Run compares the account early, so that the first customer does not wait for that, and a wrong key is logged.
@@ -159,9 +170,9 @@ func (g *Guard) claim(ctx context.Context) error {
 }
 
 // stored returns whose payments the database has; nil: it does not know yet.
-func (g *Guard) stored(ctx context.Context) (*deployment, error) {
+func stored(ctx context.Context, db *gorm.DB) (*deployment, error) {
 	var stored deployment
-	found, err := postgres.Scan(ctx, g.db, &stored, `SELECT deployment, mode, account FROM payment_deployment`)
+	found, err := postgres.Scan(ctx, db, &stored, `SELECT deployment, mode, account FROM payment_deployment`)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read whose payments the database has: %w", err)
