@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"testing"
+	"time"
 
 	"example.com/shop/internal/faulttest"
 )
@@ -17,10 +18,31 @@ func TestGracefulStop(t *testing.T)            { faulttest.GracefulStop(t, order
 func TestOrdersThatCannotTimeOut(t *testing.T) { faulttest.Stuck(t, orders) }
 func TestProcessFaults(t *testing.T)           { faulttest.Faults(t, orders, orders.ProcessFaults()...) }
 func TestRedisFaults(t *testing.T)             { faulttest.Faults(t, orders, orders.RedisFaults()...) }
-func TestPostgresFaults(t *testing.T)          { faulttest.Faults(t, orders, orders.PostgresFaults()...) }
-func TestNetworkFaults(t *testing.T)           { faulttest.Faults(t, orders, orders.NetworkFaults()...) }
-func TestClockFaults(t *testing.T)             { faulttest.Faults(t, orders, orders.ClockFaults(t)...) }
-func TestWithoutRedis(t *testing.T)            { faulttest.Faults(t, orders, orders.AloneFaults()...) }
-func TestFailoverFaults(t *testing.T)          { faulttest.Faults(t, orders, orders.FailoverFaults()...) }
-func TestRedisFailovers(t *testing.T)          { faulttest.Faults(t, orders, orders.RedisFailoverFaults()...) }
-func TestChaos(t *testing.T)                   { faulttest.Chaos(t, orders) }
+func TestPostgresFaults(t *testing.T) {
+	faulttest.Faults(t, orders, append(orders.PostgresFaults(), booksLocked)...)
+}
+func TestNetworkFaults(t *testing.T)  { faulttest.Faults(t, orders, orders.NetworkFaults()...) }
+func TestClockFaults(t *testing.T)    { faulttest.Faults(t, orders, orders.ClockFaults(t)...) }
+func TestWithoutRedis(t *testing.T)   { faulttest.Faults(t, orders, orders.AloneFaults()...) }
+func TestFailoverFaults(t *testing.T) { faulttest.Faults(t, orders, orders.FailoverFaults()...) }
+func TestRedisFailovers(t *testing.T) { faulttest.Faults(t, orders, orders.RedisFailoverFaults()...) }
+func TestChaos(t *testing.T)          { faulttest.Chaos(t, orders) }
+
+// booksLocked lets two bookers wait until both have orders to book. Each order must be booked once. One more booker
+// begins halfway between two runs of the others, which leave each other nothing to book.
+var booksLocked = faulttest.Fault{
+	Name: "books locked", Bound: faulttest.Bound{Late: 5 * time.Second, Answer: 5 * time.Second, Rejected: true},
+	Inject: func(d *faulttest.Deployment) {
+		faulttest.Eventually(d.T, "an order is booked", func() bool {
+			return d.Number(`SELECT count(*) FROM stock_books WHERE sold > 0`) > 0
+		})
+		d.Sleep(2500 * time.Millisecond)
+		d.Start("reconciler")
+		_, release := d.Lock(`SELECT FROM stock_books FOR UPDATE`)
+		faulttest.Eventually(d.T, "two bookers wait for the lock", func() bool {
+			return d.Number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+				AND wait_event_type = 'Lock' AND query LIKE '%Books up to 500%'`) > 1
+		})
+		release()
+	},
+}

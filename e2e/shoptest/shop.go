@@ -45,6 +45,7 @@ func Service(module string) *faulttest.Service {
 		Keyed: true,
 		Bodies: []string{
 			OneOfBeans,
+			`{"items":[{"product_id":"` + Beans + `","quantity":2}]}`,
 			`{"items":[{"product_id":"` + MokaPot + `","quantity":1}]}`,
 			`{"items":[{"product_id":"` + Grinder + `","quantity":2},{"product_id":"` + Beans + `","quantity":1}]}`,
 			`{"items":[{"product_id":"` + Beans + `","quantity":3},{"product_id":"` + MokaPot + `","quantity":1}]}`,

@@ -35,6 +35,8 @@ type Fault struct {
 	// last is set if the load creates no more rows when the fault begins, so that nothing else wakes what the fault has
 	// stopped.
 	last bool
+	// litters is set if the fault leaves tasks in the queue that no worker can acknowledge.
+	litters bool
 	// excused counts the statements that one of the test's own tools has broken in a deployment so far. The service may
 	// reject a request for each of them. nil: the tools break no statement.
 	excused func(d *Deployment) int
@@ -268,6 +270,9 @@ func (f Fault) run(t *testing.T, d *Deployment) figures {
 		load.waitForCreated(int64(rate / 2))
 	}
 	load.finish(max(f.Bound.Late, f.Bound.Held))
+	if !f.litters && d.pair == nil {
+		load.awaitAcks()
+	}
 	figures := load.check()
 	figures.excused = excused(d) - earlier
 	t.Log(figures)

@@ -171,6 +171,24 @@ func (l *Load) finish(latest time.Duration) {
 	}
 }
 
+// awaitAcks waits until no worker has a task. All rows have ended, so that each task that is delivered is acknowledged
+// at once.
+func (l *Load) awaitAcks() {
+	l.d.T.Helper()
+	limit := 10 * time.Second
+	if l.pressure.isBusy() {
+		limit *= busySlack
+	}
+	began := time.Now()
+	for l.d.leased() > 0 {
+		if time.Since(began) > limit {
+			breach(l.d.T, "all rows have ended, but workers have tasks for %v", limit)
+			return
+		}
+		l.d.Sleep(time.Second / 10)
+	}
+}
+
 // awaitRows waits until no row is pending.
 func (l *Load) awaitRows(latest time.Duration) {
 	l.d.T.Helper()

@@ -196,8 +196,8 @@ func apply(s State, c call, o Outcome) (State, bool) {
 		return s.ended(Confirmed), s.Hold == Held && !c.HoldEnd[s.Extensions].surely
 	case Get:
 		return s, o.Unknown || s.shown() == o.State
-	case count:
-		return s, s.shown().Status == Pending
+	case count: // an overdue row does not count, unless its hold lasts
+		return s, s.Status == Pending || s.Status == Expired && s.Hold != free
 	case reuse:
 		known := o.Rejected == RejectedReuse && s.Status != Absent || o.Rejected == RejectedOverloaded
 		return s, o.Unknown || known
@@ -343,14 +343,14 @@ func (h history) possible() bool {
 
 // with returns the history with additional entries of count. It leaves out those that follow from others, because the
 // time to check a history grows exponentially with the number of calls at the same time: if the row was pending at an
-// instant within one call, then also within each longer call around it.
+// instant within one call, then also within each longer call around it. An answer that shows it pending does not tell
+// whether it was overdue.
 func (h history) with(counts history) history {
 	h = slices.Clone(h)
 	slices.SortStableFunc(counts, func(a, b Entry) int { return cmp.Compare(a.Ended-a.Began, b.Ended-b.Began) })
 	for _, c := range counts {
 		follows := slices.ContainsFunc(h, func(e Entry) bool {
-			return !e.Unknown && e.Rejected == "" && e.Operation != Settle && e.Status == Pending &&
-				c.Began <= e.Began && e.Ended <= c.Ended
+			return (e.Operation == count || e.Operation == Create && e.Created) && c.Began <= e.Began && e.Ended <= c.Ended
 		})
 		if !follows {
 			h = append(h, c)

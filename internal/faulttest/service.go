@@ -96,7 +96,8 @@ type Service struct {
 	Keyed bool
 	// Bodies are bodies of requests that create rows. The first one can create any number of them. If there are shared
 	// rows, the same is true of the first body that needs none of those that the first one needs: "shared row locked"
-	// reports its rejections. At least one other body needs a scarce shared row, which a load exhausts. Without it,
+	// reports its rejections. Neighbours should differ only a little, because a key is used again with the next one or
+	// the one before. At least one other body needs a scarce shared row, which a load exhausts. Without it,
 	// faults report that no call was rejected because of exhausted shared rows, unless there are rushes.
 	Bodies []string
 	// Decode reads the body of a successful answer to create, confirm, cancel, get or extend. If it takes a timeout for

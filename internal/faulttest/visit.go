@@ -27,6 +27,7 @@ type Visit struct {
 	Since      time.Time       // when the response came that created the row
 	createTook time.Duration   // from the request for it until then
 	extensions int             // how often the deadline was extended, as far as the answers tell
+	reuses     int             // how often the key was used again with another body
 	ended      bool            // an answer has told that the row has ended
 	shown      Row             // the row as the last answer shows it
 	cancelled  time.Time       // when the row was cancelled, as the last answer that shows it tells; zero: none does
@@ -305,8 +306,7 @@ func (v *Visit) Call(o Operation) (known bool) {
 	case Create:
 		r = s.Create(v.body, v.Key)
 	case reuse:
-		other := slices.IndexFunc(s.Bodies, func(body string) bool { return body != v.body })
-		r = s.Create(s.Bodies[other], v.Key)
+		r = s.Create(v.otherBody(), v.Key)
 	case Get:
 		r = s.Get(id)
 	default:
@@ -324,6 +324,20 @@ func (v *Visit) Call(o Operation) (known bool) {
 	}
 	_, known = v.Send(o, r, decode)
 	return known
+}
+
+// otherBody returns another body than that of the row. The first call returns the one after it in the description, and
+// the second call the one before it: neighbours may differ only a little.
+func (v *Visit) otherBody() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	bodies := v.Load.d.Service.Bodies
+	i := slices.Index(bodies, v.body) // -1: a body of a rush
+	v.reuses++
+	if v.reuses%2 == 1 {
+		return bodies[(i+1)%len(bodies)]
+	}
+	return bodies[(max(i, 0)+len(bodies)-1)%len(bodies)]
 }
 
 // Send sends the request of an operation once to the load balancer or to one of the APIs, records the outcome, and
