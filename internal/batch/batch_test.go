@@ -32,7 +32,7 @@ const (
 var (
 	errBad           = errors.New("a bad item")
 	errLockTimeout   = &pgconn.PgError{Code: "55P03", Message: "lock timeout"}
-	errUnavailable   = &pgconn.PgError{Code: "57P01", Message: "terminating connection"}
+	errUnavailable   = &pgconn.PgError{SeverityUnlocalized: "FATAL", Code: "57P01", Message: "terminating connection"}
 	errUnknownLocked = errors.New("the locks cannot be read")
 )
 

@@ -94,6 +94,24 @@ func Fail(err error) Outcome {
 	return Outcome{err: err}
 }
 
+// Outage returns the error of a [Handler] that could not handle its tasks for a reason which is probably outside of
+// them, such as a server that is away. answered tells that the server answered with an error: then the handler may
+// succeed with some of the tasks, and the others are the cause. If it succeeds with none, no attempt counts as failed.
+func Outage(err error, answered bool) error { return &outage{err, answered} }
+
+// IsOutage reports whether [Outage] returned an error, or one that it wraps, and returns its argument answered.
+func IsOutage(err error) (answered, ok bool) {
+	o, ok := errors.AsType[*outage](err)
+	return ok && o.answered, ok
+}
+
+type outage struct {
+	error
+	answered bool
+}
+
+func (o *outage) Unwrap() error { return o.error }
+
 // Retry reports whether [RetryIn] returned the outcome, and returns the duration that was passed to RetryIn.
 func (o Outcome) Retry() (in time.Duration, ok bool) { return o.in, o.retry }
 

@@ -266,15 +266,39 @@ func (w *Worker) outcomesWithTimeout(stop, ctx context.Context, tasks []Task) []
 	return w.outcomes(stop, ctx, tasks)
 }
 
-// outcomes calls the handler with tasks, and after an error with each half of them. The context stop ends when the
-// worker must stop, ctx when the handler must return.
+// outcomes returns the outcomes of tasks. Tasks that fail because of an [Outage] are postponed, unless the handler
+// succeeded with others: then they are the cause. The context stop ends when the worker must stop, ctx when the handler
+// must return.
 func (w *Worker) outcomes(stop, ctx context.Context, tasks []Task) []Outcome {
+	outcomes := w.outcomesOfParts(stop, ctx, tasks, false)
+	none := !slices.ContainsFunc(outcomes, func(o Outcome) bool { return o.err == nil })
+	var last error
+	postponed := 0
+	for i, o := range outcomes {
+		if answered, ok := IsOutage(o.err); ok && (none || !answered) {
+			outcomes[i], last = RetrySoon(ctx), o.err
+			postponed++
+		}
+	}
+	if postponed > 0 {
+		w.log.Warn("tasks cannot be handled now; they are postponed", "tasks", postponed, "error", last)
+	}
+	return outcomes
+}
+
+// outcomesOfParts calls the handler with tasks, and after an error with each half of them. inOutage tells that an
+// [Outage] was the error of a larger part.
+func (w *Worker) outcomesOfParts(stop, ctx context.Context, tasks []Task, inOutage bool) []Outcome {
 	outcomes, err := w.call(ctx, tasks)
+	answered, isOutage := IsOutage(err)
+	inOutage = inOutage || isOutage
 	switch {
 	case err == nil:
 		return outcomes
-	case ctx.Err() != nil && (stop.Err() != nil || errors.Is(context.Cause(ctx), errLost)):
-		return sameForAll(tasks, RetryIn(0)) // the cause is outside the tasks: the attempt does not count as failed
+	case isOutage && !answered:
+		return sameForAll(tasks, Fail(err))
+	case ctx.Err() != nil && (inOutage || stop.Err() != nil || errors.Is(context.Cause(ctx), errLost)):
+		return sameForAll(tasks, Fail(Outage(err, false))) // nobody knows whether these tasks fail
 	case ctx.Err() != nil:
 		// The handler took too long. Any of the tasks may be the cause. The jitter of the backoff puts them into
 		// different batches next time.
@@ -283,7 +307,8 @@ func (w *Worker) outcomes(stop, ctx context.Context, tasks []Task) []Outcome {
 		return sameForAll(tasks, Fail(err))
 	}
 	half := len(tasks) / 2
-	return append(w.outcomes(stop, ctx, tasks[:half]), w.outcomes(stop, ctx, tasks[half:])...)
+	return append(w.outcomesOfParts(stop, ctx, tasks[:half], inOutage),
+		w.outcomesOfParts(stop, ctx, tasks[half:], inOutage)...)
 }
 
 // sameForAll returns the same outcome for each task.

@@ -3,6 +3,7 @@ package delay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -118,6 +119,74 @@ func TestPoisonDoesNotDelayOthers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOutage handles a batch of ten tasks while the handler reports outages. Only if it succeeds with some of the tasks,
+// the attempts of the others count as failed, and only if the server answered.
+func TestOutage(t *testing.T) {
+	answered, away := Outage(errors.New("no privilege"), true), Outage(errors.New("no server"), false)
+	is := func(ids ...string) func(Task) bool {
+		return func(task Task) bool { return slices.Contains(ids, task.ID) }
+	}
+	any := func(Task) bool { return true }
+	for name, test := range map[string]struct {
+		fails           func(Task) bool
+		err             error
+		calls           int // of the handler
+		failed, retried int
+	}{
+		"all tasks":              {any, answered, 19, 0, 10},
+		"one task":               {is("7"), answered, 7, 1, 0},
+		"all but one":            {func(task Task) bool { return task.ID != "7" }, answered, 19, 9, 0},
+		"no server":              {any, away, 1, 0, 10},
+		"no server for some":     {is("7"), away, 1, 0, 10},
+		"a fault, not an outage": {any, errors.New("wrong"), 19, 10, 0},
+		"a fault of one task":    {is("7"), errors.New("wrong"), 7, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
+				for i := range 10 {
+					scheduleNow(t, q, strconv.Itoa(i))
+				}
+				calls := 0
+				w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
+					calls++
+					if slices.ContainsFunc(tasks, test.fails) {
+						return nil, fmt.Errorf("handle: %w", test.err)
+					}
+					return sameForAll(tasks, Done()), nil
+				}, WorkerConfig{})
+				runOnce(t, w)
+				attempts, err := q.rdb.HGetAll(t.Context(), q.shards[0].attempts).Result()
+				scheduled := int(depth(t, q).Scheduled)
+				if err != nil || calls != test.calls || len(attempts) != test.failed || scheduled != test.failed+test.retried {
+					t.Errorf("%d calls, %d attempts counted (%v), %d tasks scheduled; want %d, %d and %d",
+						calls, len(attempts), err, scheduled, test.calls, test.failed, test.failed+test.retried)
+				}
+			})
+		})
+	}
+}
+
+// TestSlowOutage handles a batch in an outage in which each error takes long. The handler's timeout ends the search, and
+// no attempt counts as failed.
+func TestSlowOutage(t *testing.T) {
+	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
+		for i := range 10 {
+			scheduleNow(t, q, strconv.Itoa(i))
+		}
+		calls := 0
+		w := newWorker(q, func(context.Context, []Task) ([]Outcome, error) {
+			calls++
+			time.Sleep(3 * time.Second)
+			return nil, Outage(errors.New("too slow"), true)
+		}, WorkerConfig{})
+		runOnce(t, w)
+		attempts, err := q.rdb.HGetAll(t.Context(), q.shards[0].attempts).Result()
+		if got, want := depth(t, q), (Depth{Scheduled: 10}); err != nil || len(attempts) > 0 || got != want || calls != 3 {
+			t.Errorf("%d calls, attempts %v (%v), %+v; want 3 calls, and %+v", calls, attempts, err, got, want)
+		}
+	})
 }
 
 func TestOutcomes(t *testing.T) {

@@ -12,24 +12,31 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// transient lists the classes (two characters) and codes of errors whose cause is outside the statement, so that the
-// same statement may succeed later: connection, transaction rollback, resources, operator intervention, system; lock
-// not available; transaction idle for too long; read-only after a failover; missing schema, table or constraint, as
-// while a backup is restored. See https://www.postgresql.org/docs/current/errcodes-appendix.html.
-var transient = []string{"08", "40", "53", "57", "58", "55P03", "25P03", codeReadOnly, "3F000", "42P01", "42704"}
+// faults lists the classes (two characters) and codes of errors whose cause is the statement or a row: data that is out
+// of range, a constraint, an exception of a trigger, a mistake in the statement. The cause of any other error is outside
+// the statement, so that the same statement may succeed later. See
+// https://www.postgresql.org/docs/current/errcodes-appendix.html.
+var faults = []string{"22", "23", "42", "P0001"}
+
+// noFaults lists the exceptions: a missing privilege, and a missing table or constraint, as while a backup is restored.
+var noFaults = []string{"42501", "42P01", "42704"}
 
 // codeReadOnly is the code of the error of a change on a standby, or on a server that was made read-only.
 const codeReadOnly = "25006"
 
-// Unavailable reports whether the cause of an error is the database or the network, and not the statement, so that
-// the same statement may succeed later. The server cannot be reached, or is stopping, full, read-only or too slow, or
-// it ended the transaction to resolve a deadlock. The error of an ended context counts too.
+// Unavailable reports whether the cause of an error is probably the database or the network, and not the statement, so
+// that the same statement may succeed later. The server cannot be reached, or is stopping, full, read-only or too slow,
+// the role lacks a privilege, or the server ended the transaction to resolve a deadlock. The error of an ended context
+// counts too.
+//
+// If the server has [Answered], the code alone does not prove that: a trigger can raise any code because of one row.
 func Unavailable(err error) bool {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return slices.ContainsFunc(transient, func(code string) bool { return strings.HasPrefix(pg.Code, code) })
+		has := func(prefix string) bool { return strings.HasPrefix(pg.Code, prefix) }
+		return slices.ContainsFunc(noFaults, has) || !slices.ContainsFunc(faults, has)
 	}
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
@@ -38,6 +45,16 @@ func Unavailable(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, driver.ErrBadConn) || errors.Is(err, errUnreplicated) || errors.Is(err, ErrBusy) ||
 		pgconn.SafeToRetry(err)
+}
+
+// Answered reports whether PostgreSQL answered a statement with an error, and the session goes on. Then a statement on
+// other rows may succeed, whatever the code of the error. A session with a read-only server does not go on: see [Open].
+func Answered(err error) bool {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return false
+	}
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.SeverityUnlocalized != "FATAL" && pg.SeverityUnlocalized != "PANIC" && pg.Code != codeReadOnly
 }
 
 // Rejected reports whether PostgreSQL answered that the statement, or one of its values, is wrong. The same statement
@@ -53,12 +70,6 @@ func StatementTimedOut(err error) bool { return hasCode(err, "57014") }
 
 // LockTimedOut reports whether a statement waited for a lock of another session for as long as lock_timeout.
 func LockTimedOut(err error) bool { return hasCode(err, "55P03") }
-
-// Away is [Unavailable], but it reports false if the wait for a lock or the statement took too long, or if a [KeyGate]
-// was full, because then the rows of the statement may be the cause.
-func Away(err error) bool {
-	return Unavailable(err) && !LockTimedOut(err) && !StatementTimedOut(err) && !errors.Is(err, ErrBusy)
-}
 
 // Duplicate reports whether a statement would have violated a unique constraint.
 func Duplicate(err error) bool { return hasCode(err, "23505") }

@@ -1,8 +1,10 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -10,23 +12,110 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// TestUnavailable checks codes of errors of the server (true) and of the statement (false). The database may not be
-// away if a wait for a lock or the statement took too long.
+// TestUnavailable checks all codes of PostgreSQL's appendix of errors, by their classes. Each of them is the fault of the
+// statement or of a row, or an outage.
 func TestUnavailable(t *testing.T) {
-	for code, want := range map[string]bool{
-		"08006": true, "40P01": true, "53300": true, "57014": true, "57P01": true, "55P03": true, "25006": true, "25P03": true, "58030": true,
-		"42P01": true, "3F000": true, "42704": true, "23514": false, "22003": false, "42703": false, "XX000": false, "": false,
-	} {
-		if got := postgres.Unavailable(fmt.Errorf("cancel: %w", &pgconn.PgError{Code: code})); got != want {
-			t.Errorf("SQLSTATE %q: Unavailable returns %v, want %v", code, got, want)
-		}
-		want = want && code != "57014" && code != "55P03"
-		if got := postgres.Away(&pgconn.PgError{Code: code}); got != want {
-			t.Errorf("SQLSTATE %q: Away returns %v, want %v", code, got, want)
+	faults := map[string]string{
+		"22": "000 001 002 003 004 005 007 008 009 00B 00C 00D 00F 00G 00H 00L 00M 00N 00S 00T 010 011 012 013 " +
+			"014 015 016 018 019 01B 01E 01F 01G 01W 01X 021 022 023 024 025 026 027 02E 02G 02H 030 031 032 033 " +
+			"034 035 036 037 038 039 03A 03B 03C 03D 03E 03F 03G P01 P02 P03 P04 P05 P06",
+		"23": "000 001 502 503 505 514 P01",
+		"42": "000 601 602 611 622 701 702 703 710 712 723 725 803 804 809 830 846 883 8C9 939 P02 P03 P04 P05 " +
+			"P06 P07 P08 P09 P10 P11 P12 P13 P14 P15 P16 P17 P18 P19 P20 P21 P22",
+		"P0": "001",
+	}
+	outages := map[string]string{
+		"00": "000",
+		"01": "000 003 004 006 007 008 00C P01",
+		"02": "000 001",
+		"03": "000",
+		"08": "000 001 003 004 006 007 P01",
+		"09": "000",
+		"0A": "000",
+		"0B": "000",
+		"0F": "000 001",
+		"0L": "000 P01",
+		"0P": "000",
+		"0Z": "000 002",
+		"20": "000",
+		"21": "000",
+		"24": "000",
+		"25": "000 001 002 003 004 005 006 007 008 P01 P02 P03 P04",
+		"26": "000",
+		"27": "000",
+		"28": "000 P01",
+		"2B": "000 P01",
+		"2D": "000",
+		"2F": "000 002 003 004 005",
+		"34": "000",
+		"38": "000 001 002 003 004",
+		"39": "000 001 004 P01 P02 P03",
+		"3B": "000 001",
+		"3D": "000",
+		"3F": "000",
+		"40": "000 001 002 003 P01",
+		"42": "501 704 P01",
+		"44": "000",
+		"53": "000 100 200 300 400",
+		"54": "000 001 011 023",
+		"55": "000 006 P02 P03 P04",
+		"57": "000 014 P01 P02 P03 P04 P05",
+		"58": "000 030 P01 P02",
+		"72": "000",
+		"F0": "000 001",
+		"HV": "000 001 002 004 005 006 007 008 009 00A 00B 00C 00D 00J 00K 00L 00M 00N 00P 00Q 00R 010 014 021 " +
+			"024 090 091",
+		"P0": "000 002 003 004",
+		"XX": "000 001 002",
+	}
+	n := 0
+	for _, test := range []struct {
+		codes map[string]string
+		want  bool
+	}{{faults, false}, {outages, true}} {
+		for class, rest := range test.codes {
+			for _, code := range strings.Fields(rest) {
+				n++
+				err := fmt.Errorf("cancel: %w", &pgconn.PgError{Code: class + code})
+				if got := postgres.Unavailable(err); got != test.want {
+					t.Errorf("SQLSTATE %s%s: Unavailable returns %v, want %v", class, code, got, test.want)
+				}
+				if got := postgres.Rejected(err); got == test.want {
+					t.Errorf("SQLSTATE %s%s: Rejected returns %v, want %v", class, code, got, !test.want)
+				}
+			}
 		}
 	}
-	if busy := fmt.Errorf("reserve: %w", postgres.ErrBusy); !postgres.Unavailable(busy) || postgres.Away(busy) {
-		t.Error("a full KeyGate is not a reason to try later, or the database counts as away")
+	if n != 261 {
+		t.Errorf("the tables have %d codes, want all 261 of the appendix", n)
+	}
+	if !postgres.Unavailable(fmt.Errorf("reserve: %w", postgres.ErrBusy)) {
+		t.Error("a full KeyGate is not a reason to try later")
+	}
+}
+
+// TestAnswered checks after which errors a statement on other rows may succeed.
+func TestAnswered(t *testing.T) {
+	answer := func(severity, code string) error {
+		return fmt.Errorf("cancel: %w", &pgconn.PgError{SeverityUnlocalized: severity, Code: code})
+	}
+	for name, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"a row":                 {answer("ERROR", "23514"), true},
+		"a missing privilege":   {answer("ERROR", "42501"), true},
+		"any code of a trigger": {answer("ERROR", "57P01"), true},
+		"a server that stops":   {answer("FATAL", "57P01"), false},
+		"an idle transaction":   {answer("FATAL", "25P03"), false},
+		"a broken server":       {answer("PANIC", "XX000"), false},
+		"a read-only server":    {answer("ERROR", "25006"), false},
+		"no server":             {context.DeadlineExceeded, false},
+		"no error":              {nil, false},
+	} {
+		if got := postgres.Answered(test.err); got != test.want {
+			t.Errorf("%s: Answered returns %v, want %v", name, got, test.want)
+		}
 	}
 }
 
@@ -54,14 +143,8 @@ func TestRetryDeadlock(t *testing.T) {
 	}
 }
 
-// TestRejected checks that only answers of the server about the statement are rejections.
+// TestRejected checks that only answers of the server are rejections.
 func TestRejected(t *testing.T) {
-	for code, want := range map[string]bool{"22021": true, "23505": true, "54000": true, "40P01": false,
-		"57014": false, "53300": false} {
-		if got := postgres.Rejected(fmt.Errorf("store: %w", &pgconn.PgError{Code: code})); got != want {
-			t.Errorf("SQLSTATE %q: Rejected returns %v, want %v", code, got, want)
-		}
-	}
 	if postgres.Rejected(errors.New("sql: database is closed")) || postgres.Rejected(nil) {
 		t.Error("Rejected reports errors that are not the server's")
 	}

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -114,11 +113,11 @@ func (f *fakeTable) TimeOut(ctx context.Context, ids []string) (timedOut, notTim
 		select {
 		case <-time.After(f.took):
 		case <-ctx.Done():
-			return 0, 0, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+			return 0, 0, delay.Outage(ctx.Err(), false)
 		}
 	}
 	if f.fails["TimeOut"] {
-		return 0, 0, ErrUnavailable
+		return 0, 0, delay.Outage(errors.New("away"), false)
 	}
 	indexes := make([]int, len(ids))
 	for i, id := range ids {

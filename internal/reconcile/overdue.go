@@ -1,9 +1,10 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +23,10 @@ import (
 //   - [overdueRows.search] times out the suspects, in halves, quarters and so on, until only the rows that cannot be
 //     timed out have failed.
 //
+// A statement may fail for a reason that is probably outside the rows ([delay.Outage]). If the server answered, some of
+// the rows may be the cause all the same, so the sweep goes on. If no statement of it succeeds, it was an outage, and the
+// rows of the sweep do not count as failed.
+//
 // For example, the statement on a page of the rows a, b, c and d fails because of c. The walk makes the page a
 // suspect. The search times out a and b, and the statement on c and d fails, so this half is a suspect. Then it times
 // out d, and the statement on c fails alone. From then on each walk leaves c out, and each sweep tries c again by
@@ -33,6 +38,9 @@ type overdueRows struct {
 	after    keyset.Cursor    // where the next walk begins: the argument after of [Table.Pending]
 	failed   map[string]error // the last error of each row of a failed statement, by id; the walk omits these rows
 	suspects [][]string       // failed rows that have not failed alone, by statement, in the order of the search
+
+	succeeded bool  // a statement of this sweep has succeeded
+	outage    error // the last error of a statement of this sweep whose cause is probably outside the rows
 }
 
 const (
@@ -53,6 +61,18 @@ func (o *overdueRows) run(ctx context.Context, late, budget time.Duration, repor
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	defer func() { report.setFailed(o.failed) }()
+	failed, suspects := maps.Clone(o.failed), slices.Clone(o.suspects)
+	o.succeeded, o.outage = false, nil
+	err := o.steps(ctx, late, budget, report)
+	if o.outage != nil && !o.succeeded {
+		o.failed, o.suspects = failed, suspects
+		return cmp.Or(err, o.outage)
+	}
+	return err
+}
+
+// steps takes the three steps.
+func (o *overdueRows) steps(ctx context.Context, late, budget time.Duration, report *Report) error {
 	if err := o.retry(ctx, report); err != nil {
 		return err
 	}
@@ -151,7 +171,7 @@ func (o *overdueRows) search(ctx context.Context, budget time.Duration, report *
 }
 
 // timeOut times out rows with one statement, and counts them. If the statement fails, all of the rows count as failed.
-// The error is not nil if the cause is outside the rows, because the table is unavailable or ctx has ended.
+// The error is not nil if the cause is outside the rows, because the server is away or ctx has ended.
 func (o *overdueRows) timeOut(ctx context.Context, ids []string, report *Report) (statementFailed bool, err error) {
 	if len(ids) == 0 {
 		return false, nil
@@ -159,12 +179,18 @@ func (o *overdueRows) timeOut(ctx context.Context, ids []string, report *Report)
 	done, locked, err := o.table.TimeOut(ctx, ids)
 	report.Overdue += done
 	report.Locked += locked
-	switch {
-	case err == nil:
+	if err == nil {
+		o.succeeded = true
 		o.forget(ids)
 		return false, nil
-	case errors.Is(err, ErrUnavailable) || ctx.Err() != nil:
-		return false, fmt.Errorf("time out overdue rows: %w", err)
+	}
+	err = fmt.Errorf("time out overdue rows: %w", err)
+	answered, isOutage := delay.IsOutage(err)
+	if isOutage && !answered || ctx.Err() != nil {
+		return false, err
+	}
+	if isOutage && slices.ContainsFunc(ids, func(id string) bool { return o.failed[id] == nil }) {
+		o.outage = err
 	}
 	for _, id := range ids {
 		o.failed[id] = err

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"example.com/shop/internal/delay"
 )
 
 // concat joins sequences of rows.
@@ -38,10 +41,16 @@ func TestSweepGoesOnPastRowsThatCannotBeTimedOut(t *testing.T) {
 		"one good one in the middle": {concat(rows(3*page, locked), rows(1, good), rows(3*page, poisoned)), Partial,
 			3 * page, 3 * page},
 	}
-	for name, test := range tests {
+	for i, name := range slices.Repeat(slices.Sorted(maps.Keys(tests)), 2) {
+		test := tests[name]
+		failed := errDown
+		if i >= len(tests) { // the code of the error looks like an outage
+			name += ", with the code of an outage"
+			failed = delay.Outage(errDown, true)
+		}
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, 3)
-			f.table.overdue = test.overdue
+			f.table.overdue, f.table.failed = slices.Clone(test.overdue), failed
 			wantDone := f.table.count(good)
 			r := newTestReconciler(t, f)
 			for sweep := range 2 {
@@ -65,6 +74,28 @@ func TestSweepGoesOnPastRowsThatCannotBeTimedOut(t *testing.T) {
 				t.Errorf("%d good rows are left, want none", n)
 			}
 		})
+	}
+}
+
+// TestSweepInOutage sweeps while each statement is answered with an error whose cause is outside the rows. No row counts
+// as failed, so that the sweep after the outage times them all out. A row that failed alone before still does.
+func TestSweepInOutage(t *testing.T) {
+	f := newFixture(t, 3)
+	r := newTestReconciler(t, f)
+	f.table.failed = delay.Outage(errDown, true)
+	f.table.overdue = concat(rows(1, poisoned), rows(1, good))
+	if report := r.sweep(t.Context()); report.Outcome != Partial || report.Failed != 1 || report.Overdue != 1 {
+		t.Fatalf("the first sweep reported %+v, want one row that failed", report)
+	}
+	f.table.overdue = concat(rows(1, poisoned), rows(2*pageSize, poisoned))
+	for range 2 {
+		if report := r.sweep(t.Context()); report.Outcome != Failed || report.Failed != 1 || report.Examined != 3 {
+			t.Errorf("in the outage a sweep reported %+v, want that it failed, with one failed row", report)
+		}
+	}
+	f.table.overdue = rows(1+2*pageSize, good)
+	if report := r.sweep(t.Context()); report.Outcome != OK || report.Overdue != 1+2*pageSize {
+		t.Errorf("after the outage a sweep reported %+v, want all rows timed out", report)
 	}
 }
 

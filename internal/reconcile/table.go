@@ -105,7 +105,8 @@ type Rows struct {
 // Both run the same statement on a batch of rows. The statement decides by the database's clock which rows are due,
 // because a task may come early, or more than once. Errors are handled in three ways:
 //
-//   - While the database is unavailable, tasks are postponed, and their attempts do not count as failed.
+//   - An error whose cause is probably outside the rows is a [delay.Outage]. Tasks are postponed, and their attempts do
+//     not count as failed, unless the statement succeeds for others.
 //   - If a statement did not get a lock in time, a second statement times out the rows whose shared rows are free. The
 //     other rows are [Blocked]: they are tried again later, and their attempts do not count as failed either. For a
 //     second, each further batch times out only its rows whose shared rows are free, because thousands of rows that
@@ -184,13 +185,8 @@ func (t *Table) Handle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome
 	outcomes := make([]delay.Outcome, len(tasks))
 	verdicts, err := t.timeOut(ctx, ids, ByWorker)
 	switch {
-	case postgres.Unavailable(err): // or the statement took too long: a reconciler finds the row that is the cause
-		t.log.WarnContext(ctx, "the database cannot time out rows now; their tasks are postponed",
-			"tasks", len(tasks), "error", err)
-		for i := range outcomes {
-			outcomes[i] = delay.RetrySoon(ctx)
-		}
-		return outcomes, nil
+	case postgres.Unavailable(err):
+		return nil, delay.Outage(err, postgres.Answered(err))
 	case err != nil:
 		return nil, err
 	}
@@ -268,13 +264,10 @@ func (t *Table) Pending(
 	return page, next, nil
 }
 
-// ErrUnavailable means that a table cannot be used now, for a reason outside its rows. A later call may succeed.
-var ErrUnavailable = errors.New("the table is not available")
-
 // TimeOut times out those of the rows that are due, for a reconciler. It returns in done the number of rows that it
 // timed out, and in locked the number of due rows that it left because other sessions have locked them, or a shared
-// row that they need. After an error some of the rows may have been timed out. The error wraps [ErrUnavailable] if
-// its cause is outside the rows.
+// row that they need. After an error some of the rows may have been timed out. The error is a [delay.Outage] if its
+// cause is probably outside the rows.
 func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
@@ -288,7 +281,7 @@ func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, er
 		}
 	}
 	if postgres.Unavailable(err) && !postgres.StatementTimedOut(err) { // one of the rows may slow a statement down
-		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		err = delay.Outage(err, postgres.Answered(err))
 	}
 	return done, locked, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -147,32 +146,30 @@ func failing(code string) string {
 func TestHandleWithoutDatabase(t *testing.T) {
 	l := newLibrary(t, 2)
 	id := l.loan(t, l.book(t), -time.Minute)
-	retried := func(t *testing.T, ctx context.Context, least, most time.Duration) {
+	away := func(t *testing.T, ctx context.Context) {
 		t.Helper()
-		outcomes, err := l.Handle(ctx, tasksOf(id, keyset.NewID().String()))
-		if err != nil || len(outcomes) != 2 {
-			t.Fatalf("returned %v, %v; want 2 outcomes", outcomes, err)
-		}
-		for _, o := range outcomes {
-			retryBetween(t, o, least, most)
+		_, err := l.Handle(ctx, tasksOf(id, keyset.NewID().String()))
+		if answered, ok := delay.IsOutage(err); !ok || answered {
+			t.Errorf("Handle returns %v, want an outage without an answer", err)
 		}
 	}
 	t.Run("the worker stops", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		retried(t, ctx, 0, 0)
+		away(t, ctx)
 	})
 	t.Run("the database hangs", func(t *testing.T) {
 		defer l.lock(t, `LOCK loans`)()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		retried(t, ctx, 500*time.Millisecond, 1500*time.Millisecond)
+		away(t, ctx)
 	})
 	t.Run("the database is gone", func(t *testing.T) {
 		testenv.DisablePostgres(t, l.url)
-		retried(t, t.Context(), 500*time.Millisecond, 1500*time.Millisecond)
-		if _, _, err := l.TimeOut(t.Context(), []string{id}); !errors.Is(err, ErrUnavailable) {
-			t.Errorf("TimeOut returns %v, want an error that wraps ErrUnavailable", err)
+		away(t, t.Context())
+		_, _, err := l.TimeOut(t.Context(), []string{id})
+		if answered, ok := delay.IsOutage(err); !ok || answered {
+			t.Errorf("TimeOut returns %v, want an outage without an answer", err)
 		}
 		if _, _, err := l.Pending(t.Context(), keyset.Cursor{}, 0, 10); err == nil {
 			t.Error("Pending returns no error")
@@ -194,9 +191,9 @@ func TestHungDatabase(t *testing.T) {
 		defer cancel()
 		_, _, pendingErr := table.Pending(ctx, keyset.Cursor{}, 0, 10)
 		_, _, timeOutErr := table.TimeOut(ctx, []string{keyset.NewID().String()})
-		if pendingErr == nil || !errors.Is(timeOutErr, ErrUnavailable) || ctx.Err() != nil {
+		if _, outage := delay.IsOutage(timeOutErr); pendingErr == nil || !outage || ctx.Err() != nil {
 			t.Errorf("Pending returns %v and TimeOut %v, and an hour has passed: %v; want errors before, the second "+
-				"one ErrUnavailable",
+				"one an outage",
 				pendingErr, timeOutErr, ctx.Err() != nil)
 		}
 		r := newTestReconciler(t, newSimulatedFixture(t, 0))
@@ -215,40 +212,35 @@ func (hung) Connect(ctx context.Context) (driver.Conn, error) {
 	return nil, ctx.Err()
 }
 
+// TestHandleAfterErrors checks which errors of a statement are outages for a worker, and for a reconciler.
 func TestHandleAfterErrors(t *testing.T) {
 	l := newLibrary(t, 1)
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	const shutdown, statementTimeout, poisoned = "57P01", "57014", "23514"
+	type outage struct{ is, answered bool }
+	of := func(err error) (o outage) {
+		o.answered, o.is = delay.IsOutage(err)
+		return o
+	}
+	const noPrivilege, statementTimeout, poisoned = "42501", "57014", "23514"
 	for name, test := range map[string]struct {
-		ctx         context.Context
-		code        string
-		postponed   bool // the tasks
-		unavailable bool // the table, for the reconciler
+		ctx             context.Context
+		code            string
+		handle, timeOut outage
 	}{
-		"unavailable":           {t.Context(), shutdown, true, true},
-		"slow statement":        {t.Context(), statementTimeout, true, false},
-		"the worker stops":      {stopped, shutdown, true, true},
-		"the error of some row": {t.Context(), poisoned, false, false},
+		"unavailable":           {t.Context(), noPrivilege, outage{true, true}, outage{true, true}},
+		"slow statement":        {t.Context(), statementTimeout, outage{true, true}, outage{}},
+		"the worker stops":      {stopped, noPrivilege, outage{true, false}, outage{true, false}},
+		"the error of some row": {t.Context(), poisoned, outage{}, outage{}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			l.rows.TimeOut = failing(test.code)
-			ids := []string{keyset.NewID().String(), keyset.NewID().String()}
-			outcomes, err := l.Handle(test.ctx, tasksOf(ids...))
-			if test.postponed != (err == nil) || test.postponed != (len(outcomes) == 2) {
-				t.Fatalf("Handle returns %v, %v; want postponed tasks: %v", outcomes, err, test.postponed)
-			}
-			for _, outcome := range outcomes {
-				if test.ctx == stopped {
-					retryBetween(t, outcome, 0, 0)
-				} else {
-					retryBetween(t, outcome, 500*time.Millisecond, 1500*time.Millisecond)
-				}
-			}
-			if _, _, err := l.TimeOut(test.ctx, ids); err == nil || errors.Is(err, ErrUnavailable) != test.unavailable {
-				t.Errorf("TimeOut returns %v, want an error that wraps ErrUnavailable: %v", err, test.unavailable)
-			}
-		})
+		l.rows.TimeOut = failing(test.code)
+		ids := []string{keyset.NewID().String(), keyset.NewID().String()}
+		if _, err := l.Handle(test.ctx, tasksOf(ids...)); err == nil || of(err) != test.handle {
+			t.Errorf("%s: Handle returns %v, %+v; want %+v", name, err, of(err), test.handle)
+		}
+		if _, _, err := l.TimeOut(test.ctx, ids); err == nil || of(err) != test.timeOut {
+			t.Errorf("%s: TimeOut returns %v, %+v; want %+v", name, err, of(err), test.timeOut)
+		}
 	}
 }
 

@@ -73,8 +73,7 @@ func Add(p *app.Process, cfg Config) (created func(id string, left time.Duration
 // Handler returns the handler of the tasks. A task that came early, for instance because the deadline was extended, is
 // due again later. The task of a row that has ended is done.
 //
-// No error makes a task a dead letter, because the tasks are tried again while the database is unavailable, and a task
-// that alone causes an error is dropped.
+// A task that alone causes an error is dropped, unless the cause is probably outside the task: see [delay.Outage].
 func Handler(db *gorm.DB, cfg Config, log *slog.Logger) delay.Handler {
 	return func(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
 		texts := make([]string, len(tasks))
@@ -91,12 +90,7 @@ func Handler(db *gorm.DB, cfg Config, log *slog.Logger) delay.Handler {
 		_, err := postgres.Scan(ctx, db, &rows, cfg.Statement, ids, cfg.lead().Microseconds())
 		switch {
 		case postgres.Unavailable(err):
-			log.WarnContext(ctx, "the database cannot add reminders now; their tasks are postponed",
-				"tasks", len(tasks), "error", err)
-			for i := range outcomes {
-				outcomes[i] = delay.RetrySoon(ctx)
-			}
-			return outcomes, nil
+			return nil, delay.Outage(err, postgres.Answered(err))
 		case err != nil && len(tasks) > 1:
 			return nil, fmt.Errorf("add reminders: %w", err) // the worker searches for the task that causes the error
 		case err != nil:
