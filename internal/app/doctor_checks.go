@@ -34,6 +34,7 @@ func (p *Process) Checks() []Check {
 		{Subject: "schema", Good: "has no migration that this binary lacks", Run: p.checkSchema},
 		{Subject: "statements", Good: "those that time out rows fit the schema", Run: p.ofEachKind(
 			func(ctx context.Context, k *Kind) error { return k.table.Check(ctx) })},
+		{Subject: "privileges", Good: "the role may read and change all tables", Run: p.checkPrivileges},
 		{Subject: "durability", Good: "fsync and full_page_writes are on", Run: p.checkDurability},
 		{Subject: "commits", Good: "none waits for a standby", Run: p.checkCommits},
 	}
@@ -80,6 +81,24 @@ func (p *Process) checkSchema(context.Context) error {
 		return nil
 	}
 	return Warning(p.newer[0].Error())
+}
+
+// checkPrivileges looks at the tables of the role that has made the schema. Those of the migrations are only read.
+func (p *Process) checkPrivileges(ctx context.Context) error {
+	var missing, role string
+	err := p.Pool.QueryRowContext(ctx, `
+		SELECT coalesce(string_agg(privilege || ' on ' || relname, ', ' ORDER BY relname, privilege), ''), current_user
+		FROM pg_class, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS privilege
+		WHERE relkind IN ('r', 'p') AND relname NOT LIKE 'goose%' AND NOT has_table_privilege(oid, privilege)
+		  AND (relnamespace, relowner) = (SELECT relnamespace, relowner FROM pg_class WHERE oid = 'outbox'::regclass)`,
+	).Scan(&missing, &role)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the privileges: %w", err)
+	case missing != "":
+		return fmt.Errorf("the role %s lacks %s: grant it", role, missing)
+	}
+	return nil
 }
 
 // checkDurability only warns if durability is off, because people turn it off to make a server for tests faster. It

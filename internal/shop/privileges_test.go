@@ -1,0 +1,102 @@
+package shop_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/shop"
+	"example.com/shop/internal/testenv"
+)
+
+// TestMissingPrivileges takes privileges from the role of the service, and gives them back. Meanwhile requests are
+// answered with 503, the doctor names what is missing, and no order counts as failed. Afterwards all works again.
+func TestMissingPrivileges(t *testing.T) {
+	address, err := url.Parse(testenv.Postgres(t))
+	testenv.Must(t, err)
+	owner, err := sql.Open("pgx", address.String())
+	testenv.Must(t, err)
+	role := "role_of_" + strings.TrimPrefix(address.Path, "/")
+	t.Cleanup(func() {
+		defer owner.Close()
+		if _, err := owner.ExecContext(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role); err != nil {
+			t.Error(err)
+		}
+	})
+	testenv.Exec(t, owner, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret'`)
+	testenv.Exec(t, owner, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO `+role)
+	product := uuid.New()
+	testenv.Exec(t, owner, `INSERT INTO products (id, name, price_cents, currency, supply, available)
+		VALUES ($1, 'thing', 100, 'EUR', 100, 100)`, product)
+
+	o := validOptions()
+	address.User = url.UserPassword(role, "secret")
+	o.DatabaseURL, o.RedisURL, o.Order.OrderTimeout = address.String(), testenv.Redis(t), time.Second
+	a := openAppWith(t, &o)
+	handler, err := a.Handler()
+	testenv.Must(t, err)
+	tokens, err := shop.NewTokens(o.TokenKey)
+	testenv.Must(t, err)
+	token, err := tokens.Issue(keyset.NewID())
+	testenv.Must(t, err)
+	expect := func(path, body string, status int) {
+		t.Helper()
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
+		request.Header.Set("Authorization", "Bearer "+token)
+		request.Header.Set("Content-Type", "application/json")
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, request)
+		if recorder.Code != status {
+			t.Errorf("POST %s is answered with %d %s, want %d", path, recorder.Code, recorder.Body, status)
+		}
+	}
+	doctor := func(line string) {
+		t.Helper()
+		var out strings.Builder
+		runCommand(t.Context(), []string{"doctor", "--database-url", o.DatabaseURL, "--redis-url", o.RedisURL}, &out)
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("the doctor prints %s, want the line %q", &out, line)
+		}
+	}
+	place := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":1}]}`, product)
+	expect("/api/orders", place, http.StatusCreated)
+	id := testenv.Query[string](t, owner, `SELECT id FROM orders`)
+	doctor("ok    privileges")
+
+	testenv.Exec(t, owner, `REVOKE UPDATE ON orders FROM `+role)
+	doctor("FAIL  privileges   the role " + role + " lacks UPDATE on orders")
+	expect("/api/orders/"+id+"/pay", "", http.StatusServiceUnavailable)
+	expect("/api/orders/"+id+"/cancel", "", http.StatusServiceUnavailable)
+	testenv.Eventually(t, "the order is overdue", func() bool {
+		return testenv.Query[bool](t, owner, `SELECT bool_and(due_at < now() - interval '2.1 s') FROM orders`)
+	})
+	sweep := func() reconcile.Report {
+		report, _ := a.Kinds.Sweep(t.Context())
+		return report
+	}
+	if r := sweep(); r.Outcome != reconcile.Failed || r.Failed != 0 || !strings.Contains(r.Error, "permission denied") {
+		t.Errorf("without the privilege a sweep reports %+v, want an outage", r)
+	}
+	testenv.Exec(t, owner, `GRANT UPDATE ON orders TO `+role)
+	if r := sweep(); r.Overdue != 1 {
+		t.Errorf("with the privilege a sweep reports %+v, want the order cancelled", r)
+	}
+
+	for _, missing := range []string{"INSERT on outbox", "UPDATE on products"} {
+		testenv.Exec(t, owner, `REVOKE `+missing+` FROM `+role)
+		expect("/api/orders", place, http.StatusServiceUnavailable)
+		doctor("lacks " + missing)
+		testenv.Exec(t, owner, `GRANT `+missing+` TO `+role)
+		expect("/api/orders", place, http.StatusCreated)
+	}
+}
