@@ -171,10 +171,13 @@ func (s *shop) newCalls(l provider.Limits) *provider.Calls {
 	return calls
 }
 
-// handle passes the task to its handler.
+// handle passes the task to its handler, which may report an outage.
 func (w waiting) handle(t *testing.T, ctx context.Context) {
 	t.Helper()
 	outcomes, err := w.handler(ctx, []delay.Task{{ID: w.task}})
+	if _, outage := delay.IsOutage(err); outage {
+		return
+	}
 	testenv.Must(t, err)
 	if err := outcomes[0].Err(); err != nil {
 		t.Errorf("the task fails: %v", err)
