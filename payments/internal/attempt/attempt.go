@@ -41,8 +41,8 @@ const Kind = "payment.settle"
 
 // The classes of error that packages rest and order do not declare.
 var (
-	TotalTooSmall = rest.Class{
-		Code: "total-too-small", Status: http.StatusConflict, Title: "Total too small",
+	NotChargeable = rest.Class{
+		Code: "total-not-chargeable", Status: http.StatusConflict, Title: "Total cannot be charged",
 	}
 	TooManyAttempts = rest.Class{
 		Code: "too-many-attempts", Status: http.StatusConflict, Title: "Too many payment attempts",

@@ -3,7 +3,6 @@ package attempt
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -85,7 +84,7 @@ func (s *Service) Open(ctx context.Context, customer, orderID uuid.UUID) (a *Att
 func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) (a *Attempt, opened bool, err error) {
 	o, err := one[opening](ctx, s.db, "open a payment attempt", openSQL, keyset.NewID(), orderID, customer,
 		s.cfg.Grace.Microseconds(), s.tasks.RowKind(Kind), maxAttempts, s.cfg.Checkout.Microseconds(), s.provider.Clock(),
-		s.cfg.Extension.Microseconds(), maxOpenAttempts, minimumJSON, maxCreating.Microseconds())
+		s.cfg.Extension.Microseconds(), maxOpenAttempts, provider.ChargesJSON, maxCreating.Microseconds())
 	switch {
 	case err != nil:
 		return nil, false, rest.OutcomeUnknown(err, repeatOpen)
@@ -109,7 +108,7 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	if err := o.WhyNotPayable(); err != nil {
 		return nil, false, err
 	}
-	if err := tooSmall(&o.Order); err != nil {
+	if err := notChargeable(&o.Order); err != nil {
 		return nil, false, err
 	}
 	if a == nil && (o.Attempts >= maxAttempts || o.OpenAttempts >= maxOpenAttempts) {
@@ -192,18 +191,12 @@ func providerAway(err error) error {
 		Detail: "The payment provider does not answer. Nothing was charged. " + repeatOpen}
 }
 
-// minimumJSON is [provider.MinimumCents] as an argument of open.sql.
-var minimumJSON = func() string {
-	text, _ := json.Marshal(provider.MinimumCents) // a map of numbers always has a JSON text
-	return string(text)
-}()
-
-// tooSmall returns the reason why the provider does not charge the total of an order, nil if it does.
-func tooSmall(o *order.Order) error {
-	if o.TotalCents >= provider.MinimumCents[o.Currency] {
+// notChargeable returns the reason why the provider does not charge the total of an order, nil if it does.
+func notChargeable(o *order.Order) error {
+	why := provider.ChargeOf(o.Currency).WhyNot(o.TotalCents, o.Currency)
+	if why == "" {
 		return nil
 	}
-	return TotalTooSmall.Errorf(
-		"The order costs %s, and the payment provider charges no less than %s: cancel the order, and order more.",
-		provider.Amount(o.TotalCents, o.Currency), provider.Amount(provider.MinimumCents[o.Currency], o.Currency))
+	return NotChargeable.Errorf("The order costs %s, and %s: cancel it, and order something else.",
+		provider.Amount(o.TotalCents, o.Currency), why)
 }

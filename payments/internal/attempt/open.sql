@@ -2,8 +2,8 @@
 -- the numbers of the attempts that it had before, and the new attempt, if there is one. It returns no row if the
 -- customer has no such order.
 --
--- It opens no attempt if the order is held already, cannot be paid any more, costs less than the provider charges, or
--- has had too many. An attempt whose session came to its own end, because the deadline was later, does not count. If
+-- It opens no attempt if the order is held already, cannot be paid any more, costs what the provider does not charge,
+-- or has had too many. An attempt whose session came to its own end, because the deadline was later, does not count. If
 -- another session opens one at the same time, the unique indexes reject the second. The limit of attempts that were
 -- open is lower than the limit of all. An attempt that was never open counts only for the second, so an outage of the
 -- provider uses up few attempts.
@@ -17,7 +17,7 @@
 -- deadline, in microseconds · $8 the present by the provider's clock
 -- $9 time by which the customer can extend the deadline in all, in microseconds
 -- $10 maximum number of its attempts that were open
--- $11 the smallest amounts that the provider charges, in the smallest units of the currencies, an object by currency
+-- $11 what the provider charges by currency: least, most, and of what each amount is a multiple; '' for others
 -- $12 time until the first check at the latest, in microseconds. The relay publishes its task: it is never urgent.
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = $2::uuid AND customer_id = $3::uuid FOR UPDATE
@@ -28,6 +28,7 @@ clock AS MATERIALIZED (
 ),
 decided AS MATERIALIZED (
     SELECT l.*, clock.at, times.checkout_until, times.grace,
+           coalesce($11::jsonb -> l.currency, $11::jsonb -> '') AS charge,
            -- The provider accepts 30 minutes to 24 hours.
            least(greatest(greatest(l.expires_at + $9::bigint * interval '1 microsecond', times.checkout_until)
                           + times.grace + interval '5 min' - clock.at,
@@ -51,7 +52,8 @@ opened AS (
            d.at + d.session - interval '5 min', $8::timestamptz + d.session
     FROM decided d, before
     WHERE d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.at < d.expires_at AND d.hold_until IS NULL
-      AND d.total_cents >= coalesce(($11::jsonb ->> d.currency)::bigint, 0)
+      AND d.total_cents BETWEEN (d.charge ->> 'least')::bigint AND (d.charge ->> 'most')::bigint
+      AND d.total_cents % (d.charge ->> 'multiple')::bigint = 0
       AND before.count < $6::bigint AND before.open < $10::bigint
     ON CONFLICT DO NOTHING
     RETURNING id, order_id, opened_at, next_check, session_expires_at

@@ -411,9 +411,9 @@ func TestFiveInAnOutage(t *testing.T) {
 	s.check(t)
 }
 
-// TestTotalTooSmall opens checkouts of orders of which some cost less than the provider charges. Such an order gets no
-// attempt, is not held, and ends like any other order.
-func TestTotalTooSmall(t *testing.T) {
+// TestTotalNotChargeable opens checkouts of orders of which some cost what the provider does not charge. Such an order
+// gets no attempt, is not held, and ends like any other order.
+func TestTotalNotChargeable(t *testing.T) {
 	s := newMemoryShop(t)
 	customer := keyset.NewID()
 	place := func(t *testing.T, price, quantity int64, currency string) *order.Order {
@@ -436,6 +436,12 @@ func TestTotalTooSmall(t *testing.T) {
 		"no decimals":                  {49, 1, "JPY", "49 JPY, and the payment provider charges no less than 50 JPY"},
 		"another currency":             {17499, 1, "HUF", "174.99 HUF, and the payment provider charges no less than 175.00 HUF"},
 		"a currency without a minimum": {1, 1, "XCD", ""},
+		"too large":                    {50_000_000, 2, "EUR", "1000000.00 EUR, and the payment provider charges no more than 999999.99 EUR"},
+		"the largest amount":           {99_999_999, 1, "EUR", ""},
+		"more digits":                  {99_999_999, 2, "IDR", ""},
+		"no multiple":                  {12_345, 1, "KWD", "12.345 KWD, and the payment provider charges only multiples of 0.010 KWD"},
+		"a multiple":                   {12_345, 2, "KWD", ""},
+		"another unit":                 {5000, 1, "ISK", "5000 ISK, and the payment provider charges no ISK"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, end := range []string{"cancelled customer", "cancelled timeout"} {
@@ -446,8 +452,8 @@ func TestTotalTooSmall(t *testing.T) {
 					return
 				}
 				_, _, err := s.Open(t.Context(), customer, o.ID)
-				if parttest.ClassOf(err) != attempt.TotalTooSmall || !strings.Contains(err.Error(), test.want) {
-					t.Fatalf("Open returns %v, want total-too-small with %q", err, test.want)
+				if parttest.ClassOf(err) != attempt.NotChargeable || !strings.Contains(err.Error(), test.want) {
+					t.Fatalf("Open returns %v, want total-not-chargeable with %q", err, test.want)
 				}
 				if after := s.row(t, o); after != before || s.called("create") != calls {
 					t.Errorf("the order, its attempts, events and tasks are %s, want them as before, and no call: %s", after, before)

@@ -135,7 +135,7 @@ func TestRejectedPayments(t *testing.T) {
 		}, 409, "deadline-passed"},
 		"too small a total": {func(o *order.Order) {
 			s.exec(t, `UPDATE orders SET total_cents = 49 WHERE id = $1`, o.ID)
-		}, 409, "total-too-small"},
+		}, 409, "total-not-chargeable"},
 		"five attempts": {func(o *order.Order) {
 			for range 5 {
 				s.expireSession(t, s.open(t, o).ID)

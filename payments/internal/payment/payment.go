@@ -106,6 +106,9 @@ func Add(
 			Checks: append(provider.Checks(calls, owner, webhookPath), app.Check{
 				Subject: "books", Good: "the provider's books agree with the tables, and no money is unclaimed",
 				Run: reconciliation.Check,
+			}, app.Check{
+				Subject: "prices", Good: "the provider charges the price of each product",
+				Run: func(ctx context.Context) error { return checkPrices(ctx, p.DB) },
 			}),
 		})
 		return nil

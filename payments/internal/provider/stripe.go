@@ -276,12 +276,3 @@ func (p *Stripe) Refund(ctx context.Context, r Return) (made Refund, err error) 
 	}
 	return made, classify(OpRefund, err)
 }
-
-// MinimumCents has the smallest amount of a payment at Stripe, by currency, in the currency's smallest unit. Stripe
-// compares it with the amount in the account's currency of settlement: this table is right for an account that settles
-// in the same currency.
-var MinimumCents = map[string]int64{
-	"AED": 200, "AUD": 50, "BGN": 100, "BRL": 50, "CAD": 50, "CHF": 50, "CZK": 1500, "DKK": 250, "EUR": 50, "GBP": 30,
-	"HKD": 400, "HUF": 17500, "INR": 50, "JPY": 50, "MXN": 1000, "MYR": 200, "NOK": 300, "NZD": 50, "PLN": 200,
-	"RON": 200, "SEK": 300, "SGD": 50, "THB": 1000, "USD": 50,
-}
