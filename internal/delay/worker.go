@@ -21,8 +21,7 @@ import (
 //
 // After an error or a panic the worker calls the handler again with each half of the batch, and so on. A task fails
 // if the handler returns an error for this task alone. So tasks of a failed batch may be handled more than once.
-// Return an error only if a task can be the cause. If the cause is outside the tasks, for instance a database that
-// does not answer, return [RetryIn] for every task.
+// If the cause is probably outside the tasks, for instance a database that does not answer, return an [Outage].
 //
 // The context ends after the timeout. All tasks that have no outcome then fail, because any of them may have taken
 // the time. If the worker must stop, the context ends at the latest when the drain time has passed. Then the tasks
