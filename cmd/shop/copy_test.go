@@ -54,7 +54,8 @@ func TestCopyRefuses(t *testing.T) {
 		exit := new(exec.ExitError)
 		if !errors.As(err, &exit) || exit.ExitCode() != 2 || strings.Count(string(out), "\n") != 1 ||
 			!strings.Contains(string(out), test.want) {
-			t.Errorf("%s: copy ends with %v and prints %q, want exit code 2 and one line with %q", name, err, out, test.want)
+			t.Errorf("%s: copy ends with %v and prints %q, want exit code 2 and one line with %q",
+				name, err, out, test.want)
 		}
 		if after := tree(t, root); after != before {
 			t.Errorf("%s: copy has changed the files from\n%sto\n%s", name, before, after)

@@ -319,9 +319,10 @@ func (l *Load) check() figures {
 			l.Violated("%s (%s): no row can have this history; its last entry is the state in the database: %v",
 				v.Key, v.Plan, whole)
 		}
-		if v.shown.Extensions == found.Extensions && !v.shown.Deadline.IsZero() && !v.shown.Deadline.Equal(found.deadline) {
+		if shown := v.shown; shown.Extensions == found.Extensions && !shown.Deadline.IsZero() &&
+			!shown.Deadline.Equal(found.deadline) {
 			l.Violated("%s (%s): an answer says that it is due at %v, the table at %v",
-				v.Key, v.Plan, v.shown.Deadline, found.deadline)
+				v.Key, v.Plan, shown.Deadline, found.deadline)
 		}
 		if !v.cancelled.IsZero() && !v.cancelled.Equal(found.endedAt) {
 			l.Violated("%s (%s): an answer says that it was cancelled at %v, the table that it ended at %v",

@@ -350,7 +350,8 @@ func (h history) with(counts history) history {
 	slices.SortStableFunc(counts, func(a, b Entry) int { return cmp.Compare(a.Ended-a.Began, b.Ended-b.Began) })
 	for _, c := range counts {
 		follows := slices.ContainsFunc(h, func(e Entry) bool {
-			return (e.Operation == count || e.Operation == Create && e.Created) && c.Began <= e.Began && e.Ended <= c.Ended
+			return (e.Operation == count || e.Operation == Create && e.Created) &&
+				c.Began <= e.Began && e.Ended <= c.Ended
 		})
 		if !follows {
 			h = append(h, c)

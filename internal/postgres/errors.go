@@ -13,8 +13,8 @@ import (
 )
 
 // faults lists the classes (two characters) and codes of errors whose cause is the statement or a row: data that is out
-// of range, a constraint, an exception of a trigger, a mistake in the statement. The cause of any other error is outside
-// the statement, so that the same statement may succeed later. See
+// of range, a constraint, an exception of a trigger, a mistake in the statement. The cause of any other error is
+// outside the statement, so that the same statement may succeed later. See
 // https://www.postgresql.org/docs/current/errcodes-appendix.html.
 var faults = []string{"22", "23", "42", "P0001"}
 

@@ -12,8 +12,8 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// TestUnavailable checks all codes of PostgreSQL's appendix of errors, by their classes. Each of them is the fault of the
-// statement or of a row, or an outage.
+// TestUnavailable checks all codes of PostgreSQL's appendix of errors, by their classes. Each of them is the fault of
+// the statement or of a row, or an outage.
 func TestUnavailable(t *testing.T) {
 	faults := map[string]string{
 		"22": "000 001 002 003 004 005 007 008 009 00B 00C 00D 00F 00G 00H 00L 00M 00N 00S 00T 010 011 012 013 " +

@@ -24,8 +24,8 @@ import (
 //     timed out have failed.
 //
 // A statement may fail for a reason that is probably outside the rows ([delay.Outage]). If the server answered, some of
-// the rows may be the cause all the same, so the sweep goes on. If no statement of it succeeds, it was an outage, and the
-// rows of the sweep do not count as failed.
+// the rows may be the cause all the same, so the sweep goes on. If no statement of it succeeds, it was an outage, and
+// the rows of the sweep do not count as failed.
 //
 // For example, the statement on a page of the rows a, b, c and d fails because of c. The walk makes the page a
 // suspect. The search times out a and b, and the statement on c and d fails, so this half is a suspect. Then it times

@@ -77,8 +77,8 @@ func TestSweepGoesOnPastRowsThatCannotBeTimedOut(t *testing.T) {
 	}
 }
 
-// TestSweepInOutage sweeps while each statement is answered with an error whose cause is outside the rows. No row counts
-// as failed, so that the sweep after the outage times them all out. A row that failed alone before still does.
+// TestSweepInOutage sweeps while each statement is answered with an error whose cause is outside the rows. No row
+// counts as failed, so that the sweep after the outage times them all out. A row that failed alone before still does.
 func TestSweepInOutage(t *testing.T) {
 	f := newFixture(t, 3)
 	r := newTestReconciler(t, f)

@@ -220,7 +220,8 @@ func TestTokenCookie(t *testing.T) {
 // TestSignUp signs up with and without a token. Each request without a valid one gets another customer.
 func TestSignUp(t *testing.T) {
 	s := newSite(t, tokenKey)
-	if a := s.send(http.MethodPost, "/customers", `{"name": "Ada"}`, http.Header{}); a.Code != http.StatusUnprocessableEntity {
+	a := s.send(http.MethodPost, "/customers", `{"name": "Ada"}`, http.Header{})
+	if a.Code != http.StatusUnprocessableEntity {
 		t.Errorf("a body with a field is answered with %d %s, want 422", a.Code, a.Body)
 	}
 	first, cookie := s.signUp(http.StatusCreated, http.Header{})
@@ -257,14 +258,17 @@ func TestSignUp(t *testing.T) {
 func TestCookieIsRenewed(t *testing.T) {
 	s := newSite(t, tokenKey)
 	customer, cookie := s.signUp(http.StatusCreated, http.Header{})
+	aged := func(left time.Duration) *http.Cookie {
+		return &http.Cookie{Name: cookie.Name, Value: s.token(customer, left)}
+	}
 	for name, test := range map[string]struct {
 		header  http.Header
 		renewed bool
 	}{
 		"new":             {cookies(cookie), false},
-		"before its half": {cookies(&http.Cookie{Name: cookie.Name, Value: s.token(customer, tokenLife/2+time.Minute)}), false},
-		"after its half":  {cookies(&http.Cookie{Name: cookie.Name, Value: s.token(customer, tokenLife/2-time.Minute)}), true},
-		"nearly expired":  {cookies(&http.Cookie{Name: cookie.Name, Value: s.token(customer, time.Minute)}), true},
+		"before its half": {cookies(aged(tokenLife/2 + time.Minute)), false},
+		"after its half":  {cookies(aged(tokenLife/2 - time.Minute)), true},
+		"nearly expired":  {cookies(aged(time.Minute)), true},
 		"without a hash":  {cookies(&http.Cookie{Name: "test_token", Value: s.token(customer, 20*24*time.Hour)}), true},
 		"a bearer token":  {http.Header{"Authorization": {"Bearer " + s.token(customer, time.Minute)}}, false},
 	} {
