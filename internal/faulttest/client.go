@@ -219,12 +219,15 @@ func (c *Client) RowOf(a Answer) Row {
 // that is pending for much longer than any bound fails the test at once. The database has the machine's clock.
 func (c *Client) WaitForTimeout(id string) time.Duration {
 	c.T.Helper()
-	const limit = 20 * time.Second
 	before := pressureNow()
 	var i Row
 	Eventually(c.T, "row "+id+" cancelled", func() bool {
+		limit := 20 * time.Second
+		if before.isBusy() {
+			limit *= busySlack
+		}
 		i = c.Look(id)
-		if late := time.Since(i.Deadline); i.Status == Pending && late > limit && !before.isBusy() {
+		if late := time.Since(i.Deadline); i.Status == Pending && late > limit {
 			breach(c.T, "row %s is pending %v past its deadline", id, late)
 			c.T.FailNow()
 		}
