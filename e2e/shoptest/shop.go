@@ -47,7 +47,7 @@ func Service(module string) *faulttest.Service {
 			OneOfBeans,
 			`{"items":[{"product_id":"` + Beans + `","quantity":2}]}`,
 			`{"items":[{"product_id":"` + MokaPot + `","quantity":1}]}`,
-			`{"items":[{"product_id":"` + Grinder + `","quantity":2},{"product_id":"` + Beans + `","quantity":1}]}`,
+			twoGrinders,
 			`{"items":[{"product_id":"` + Beans + `","quantity":3},{"product_id":"` + MokaPot + `","quantity":1}]}`,
 			`{"items":[{"product_id":"` + Course + `","quantity":1}]}`,
 		},
@@ -116,10 +116,7 @@ func Service(module string) *faulttest.Service {
 			Env: []string{fmt.Sprintf("SHOP_MAX_OPEN_ORDERS=%d", maxOpenOrders),
 				fmt.Sprintf("SHOP_MAX_OPEN_UNITS=%d", maxOpenUnits)},
 			// Three of the first one reach the bound on orders, and two of the second one that on units.
-			Rush: []string{
-				OneOfBeans,
-				`{"items":[{"product_id":"` + Grinder + `","quantity":2},{"product_id":"` + Beans + `","quantity":1}]}`,
-			},
+			Rush: []string{OneOfBeans, twoGrinders},
 			Exceeds: func(body string, orders []string) bool {
 				if len(orders) == maxOpenOrders {
 					return true
@@ -165,6 +162,9 @@ const (
 
 // OneOfBeans is the body of a request that orders one unit of [Beans].
 const OneOfBeans = `{"items":[{"product_id":"` + Beans + `","quantity":1}]}`
+
+// twoGrinders is the body of a request that orders two units of a product, and one of another.
+const twoGrinders = `{"items":[{"product_id":"` + Grinder + `","quantity":2},{"product_id":"` + Beans + `","quantity":1}]}`
 
 // The ids of the products that rushes want begin with hotProduct and end with a number of 12 digits below hotProducts.
 const (

@@ -291,6 +291,13 @@ func breach(t testing.TB, format string, args ...any) {
 	testenv.Must(t, err)
 }
 
+// fatalBreach is [breach] after which the test ends.
+func fatalBreach(t testing.TB, format string, args ...any) {
+	t.Helper()
+	breach(t, format, args...)
+	t.FailNow()
+}
+
 // breachesFile is the file in the folder of a broken service with the breaches of its last run: in each line the name
 // of a fault and a message.
 const breachesFile = "breaches"
@@ -309,7 +316,7 @@ func takeBreaches(t *testing.T, dir string) (first map[string]string) {
 	for line := range strings.Lines(string(text)) {
 		fault, message, _ := strings.Cut(line, "\t")
 		if first[fault] == "" {
-			first[fault] = message
+			first[fault] = strings.TrimSpace(message)
 		}
 	}
 	return first

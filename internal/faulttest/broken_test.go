@@ -87,7 +87,7 @@ func TestBreaches(t *testing.T) {
 	dir := t.TempDir()
 	lines := "TestFaults/hung\t\"late\"\nTestFaults/hung\t\"lost\"\nTestCrash\t\"twice\"\n"
 	testenv.Must(t, os.WriteFile(filepath.Join(dir, breachesFile), []byte(lines), 0o600))
-	want := map[string]string{"TestFaults/hung": "\"late\"\n", "TestCrash": "\"twice\"\n"}
+	want := map[string]string{"TestFaults/hung": `"late"`, "TestCrash": `"twice"`}
 	if got := takeBreaches(t, dir); !reflect.DeepEqual(got, want) {
 		t.Errorf("the breaches are %q, want %q", got, want)
 	}

@@ -131,8 +131,7 @@ func (c *Client) Expect(status int, r Request) Answer {
 	c.T.Helper()
 	a := c.admitted(r)
 	if a.Status != status {
-		breach(c.T, "%s %s: %d, want %d: %s", r.Method, r.Path, a.Status, status, a.Body)
-		c.T.FailNow()
+		fatalBreach(c.T, "%s %s: %d, want %d: %s", r.Method, r.Path, a.Status, status, a.Body)
 	}
 	return a
 }
@@ -228,13 +227,12 @@ func (c *Client) WaitForTimeout(id string) time.Duration {
 		}
 		i = c.Look(id)
 		if late := time.Since(i.Deadline); i.Status == Pending && late > limit {
-			breach(c.T, "row %s is pending %v past its deadline", id, late)
-			c.T.FailNow()
+			fatalBreach(c.T, "row %s is pending %v past its deadline", id, late)
 		}
 		return i.Status == TimedOut || i.Status == Cancelled
 	})
 	if i.Status != TimedOut || i.CancelledAt.Before(i.Deadline) {
-		breach(c.T, "row %+v was not cancelled by its timeout", i)
+		fatalBreach(c.T, "row %+v was not cancelled by its timeout", i)
 	}
 	return i.CancelledAt.Sub(i.Deadline)
 }
@@ -253,7 +251,8 @@ func (o Owned) confirmLate() {
 		c.T.Fatal("the test ended before a deadline")
 	}
 	if a := c.admitted(c.service.Confirm(o.ID, o.Body)); a.Rejected != RejectedLate {
-		breach(c.T, "a row that was due at %v is confirmed later: %d %s, want a rejection", o.Deadline, a.Status, a.Body)
+		fatalBreach(c.T, "a row that was due at %v is confirmed later: %d %s, want a rejection",
+			o.Deadline, a.Status, a.Body)
 	}
 }
 

@@ -21,7 +21,8 @@
 // deadline, on both sides of it. [Chaos] does the same with random faults, one or two at a time. A service adds
 // faults of its own as arguments, and a second party that confirms rows, such as a payment provider, as its [Party].
 //
-// [Broken] shows that the tests find what they look for: it breaks the service on purpose, and the faults must fail.
+// [Broken] shows that the tests find what they look for: it breaks the service on purpose, and the faults must
+// report that.
 //
 // Without TEST_ALL=1 only the quick faults run: see testenv.Slow.
 package faulttest

@@ -204,9 +204,8 @@ func (l *Load) awaitRows(latest time.Duration) {
 			limit *= busySlack
 		}
 		if late > (limit + margin).Seconds() {
-			breach(l.d.T, "%d rows are pending, the first of them %.1f s past its due time, the bound is %v",
+			fatalBreach(l.d.T, "%d rows are pending, the first of them %.1f s past its due time, the bound is %v",
 				pending, late, limit)
-			l.d.T.FailNow()
 		}
 		return pending == 0
 	})

@@ -54,8 +54,7 @@ func RedisDown(t *testing.T, s *Service) {
 		t.Errorf("/readyz: %+v, want degraded, with Redis down", ready)
 	}
 	if s := ops.Stats(); s.Redis != "down" || s.Queue != nil || s.Outbox.Backlog != outage {
-		breach(t, "stats %+v, want Redis down and %d messages in the outbox", s, outage)
-		t.FailNow()
+		fatalBreach(t, "stats %+v, want Redis down and %d messages in the outbox", s, outage)
 	}
 	for _, row := range rows[:5] { // they are pending past their deadlines, until a sweep finds them
 		row.confirmLate()

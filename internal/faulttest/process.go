@@ -370,8 +370,7 @@ func (s *Site) CheckHealth(t testing.TB) {
 	Eventually(t, "the doctor finds no fault", func() bool {
 		out, err := s.Command(t, "doctor", "--full").CombinedOutput()
 		if err != nil && strings.Contains(string(out), "FAIL  invariants") {
-			breach(t, "an invariant does not hold: %s", out)
-			t.FailNow()
+			fatalBreach(t, "an invariant does not hold: %s", out)
 		}
 		return err == nil
 	})

@@ -332,12 +332,12 @@ func (v *Visit) otherBody() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	bodies := v.Load.d.Service.Bodies
-	i := slices.Index(bodies, v.body) // -1: a body of a rush
-	v.reuses++
-	if v.reuses%2 == 1 {
-		return bodies[(i+1)%len(bodies)]
+	own := slices.Index(bodies, v.body) // -1: a body of a rush
+	step := 1
+	if v.reuses++; v.reuses%2 == 0 {
+		step = len(bodies) - 1
 	}
-	return bodies[(max(i, 0)+len(bodies)-1)%len(bodies)]
+	return bodies[(max(own, 0)+step)%len(bodies)]
 }
 
 // Send sends the request of an operation once to the load balancer or to one of the APIs, records the outcome, and
