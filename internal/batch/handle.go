@@ -39,8 +39,8 @@ func (q *Queue[T, K]) handleInParts(ctx context.Context, batch []*waiter[T], loc
 		case postgres.LockTimedOut(err) && lockWait > 0:
 			next, waits := q.queueLocked(ctx, left)
 			parts, alone = append(next, parts...), append(alone, waits...)
-		case len(left) == 1, postgres.Unavailable(err) && !postgres.Answered(err), postgres.Deadlocked(err),
-			postgres.StatementTimedOut(err), errors.As(err, new(panicError)):
+		case len(left) == 1, postgres.Away(err), postgres.Deadlocked(err), postgres.StatementTimedOut(err),
+			errors.As(err, new(panicError)):
 			fail(left, err) // the item, the database or a bug causes the error
 		default: // an item may cause the error, and the others must not fail with it
 			parts = append(halves(left), parts...)

@@ -3,7 +3,6 @@ package order
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -175,8 +174,7 @@ func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait tim
 	const maxRuns = 3 // one repetition usually suffices
 	for range maxRuns {
 		err = s.lockAndPlace(ctx, batch, lockWait)
-		lost := postgres.Unavailable(err) && !postgres.Answered(err) && !errors.Is(err, postgres.ErrBusy) &&
-			ctx.Err() == nil
+		lost := postgres.Away(err) && ctx.Err() == nil
 		if !lost && !postgres.Duplicate(err) {
 			return err
 		}

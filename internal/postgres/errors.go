@@ -57,6 +57,9 @@ func Answered(err error) bool {
 	return ok && pg.SeverityUnlocalized != "FATAL" && pg.SeverityUnlocalized != "PANIC" && pg.Code != codeReadOnly
 }
 
+// Away reports whether the database is [Unavailable] and has not [Answered]: no statement can succeed now.
+func Away(err error) bool { return Unavailable(err) && !Answered(err) }
+
 // Rejected reports whether PostgreSQL answered that the statement, or one of its values, is wrong. The same statement
 // would fail again.
 func Rejected(err error) bool {

@@ -116,6 +116,9 @@ func TestAnswered(t *testing.T) {
 		if got := postgres.Answered(test.err); got != test.want {
 			t.Errorf("%s: Answered returns %v, want %v", name, got, test.want)
 		}
+		if got, want := postgres.Away(test.err), test.err != nil && !test.want; got != want {
+			t.Errorf("%s: Away returns %v, want %v", name, got, want)
+		}
 	}
 }
 
