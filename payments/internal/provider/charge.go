@@ -1,9 +1,6 @@
 package provider
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "encoding/json"
 
 // Charge is what Stripe charges at a time in a currency, in the currency's smallest unit: see [Amount]. A Most of 0 says
 // that Stripe does not charge the currency, or counts it in another unit.
@@ -22,6 +19,9 @@ const (
 	noMinimum    = 1
 	otherwise    = "" // the currency code of all currencies that the table does not name
 )
+
+// never is that of a currency which Stripe does not charge. Its Multiple is a number by which a statement can divide.
+var never = Charge{Multiple: 1}
 
 var charges = map[string]Charge{
 	otherwise: {noMinimum, eightDigits, 1},
@@ -44,9 +44,10 @@ var charges = map[string]Charge{
 	"OMR": {noMinimum, eightDigits, 10}, "TND": {noMinimum, eightDigits, 10},
 
 	// Their units at Stripe are not those of ISO 4217.
-	"ISK": {}, "MGA": {}, "UGX": {},
+	"ISK": never, "MGA": never, "UGX": never,
 
-	"CLF": {}, "CUP": {}, "IQD": {}, "IRR": {}, "KPW": {}, "LYD": {}, "SYP": {}, "UYI": {}, "UYW": {},
+	"CLF": never, "CUP": never, "IQD": never, "IRR": never, "KPW": never, "LYD": never, "SYP": never, "UYI": never,
+	"UYW": never,
 }
 
 // ChargesJSON is the table of charges for a statement: an object by currency. The charges of "" are those of all
@@ -74,7 +75,7 @@ func (c Charge) WhyNot(amount int64, currency string) string {
 	case amount > c.Most:
 		return "the payment provider charges no more than " + Amount(c.Most, currency) + " at a time"
 	case amount%c.Multiple != 0:
-		return fmt.Sprintf("the payment provider charges only multiples of %s", Amount(c.Multiple, currency))
+		return "the payment provider charges only multiples of " + Amount(c.Multiple, currency)
 	}
 	return ""
 }
