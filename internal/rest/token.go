@@ -87,14 +87,18 @@ func (t *Tokens) Customer(token string) (customer uuid.UUID, left time.Duration,
 	return customer, time.Until(claims.ExpiresAt.Time), nil
 }
 
-// setCookie stores a token in the browser. Scripts cannot read the cookie, and browsers do not send it with requests
-// that come from other sites.
-func (t *Tokens) setCookie(c *gin.Context, token string) {
+// issueCookie returns a new token for a customer, and stores it in the browser. Scripts cannot read the cookie, and
+// browsers do not send it with requests that come from other sites.
+func (t *Tokens) issueCookie(c *gin.Context, customer uuid.UUID) (token string, err error) {
+	if token, err = t.Issue(customer); err != nil {
+		return "", err
+	}
 	http.SetCookie(c.Writer, &http.Cookie{
 		Name: t.cookie, Value: token, Path: t.cfg.CookiePath, MaxAge: int(tokenLife.Seconds()),
 		HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: c.Request.TLS != nil || strings.EqualFold(c.GetHeader("X-Forwarded-Proto"), "https"),
 	})
+	return token, nil
 }
 
 // SignUpContract is the piece of the OpenAPI document about [Tokens.SignUp], as POST /api/customers.
@@ -110,15 +114,15 @@ func (t *Tokens) SignUp(c *gin.Context) error {
 		return err
 	}
 	status := http.StatusOK
-	customer, _, err := t.Customer(t.sent(c))
+	sent, _ := t.sent(c)
+	customer, _, err := t.Customer(sent)
 	if err != nil {
 		status, customer = http.StatusCreated, keyset.NewID()
 	}
-	token, err := t.Issue(customer)
+	token, err := t.issueCookie(c, customer)
 	if err != nil {
 		return err
 	}
-	t.setCookie(c, token)
 	c.JSON(status, gin.H{"customer_id": customer, "token": token})
 	return nil
 }
@@ -128,7 +132,7 @@ func (t *Tokens) SignUp(c *gin.Context) error {
 // not check which site a request comes from. It renews a cookie when half of its life is left.
 func (t *Tokens) Authenticate() gin.HandlerFunc {
 	return Handle(func(c *gin.Context) error {
-		token := t.sent(c)
+		token, cookie := t.sent(c)
 		if token == "" {
 			return Unauthorized.Errorf("The request needs a customer's token: %s, "+
 				"and send the token as Authorization: Bearer.", t.cfg.SignUp)
@@ -138,40 +142,32 @@ func (t *Tokens) Authenticate() gin.HandlerFunc {
 			return &Error{Class: Unauthorized,
 				Detail: "The token is not valid, or has expired: sign up again.", Err: err}
 		}
-		if cookie, _ := c.Cookie(t.cookie); !isBearer(c) && (cookie != token || left <= tokenLife/2) {
-			renewed, err := t.Issue(customer)
-			if err != nil {
+		if cookie != "" && (cookie != t.cookie || left <= tokenLife/2) {
+			if _, err := t.issueCookie(c, customer); err != nil {
 				return err
 			}
-			t.setCookie(c, renewed)
 		}
 		c.Set(customerKey, customer)
 		return nil
 	})
 }
 
-// isBearer reports whether a request has a bearer token. The credentials of another scheme are for a proxy.
-func isBearer(c *gin.Context) bool {
-	scheme, _, _ := strings.Cut(c.GetHeader("Authorization"), " ")
-	return strings.EqualFold(scheme, "Bearer")
-}
-
-// sent returns the token of a request, or "".
-func (t *Tokens) sent(c *gin.Context) string {
-	if isBearer(c) {
-		_, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
-		return strings.TrimSpace(token)
+// sent returns the token of a request, or "", and the name of the cookie that has it: "" for a bearer token.
+func (t *Tokens) sent(c *gin.Context) (token, cookie string) {
+	scheme, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
+	if strings.EqualFold(scheme, "Bearer") { // the credentials of another scheme are for a proxy
+		return strings.TrimSpace(token), ""
 	}
-	token, err := c.Cookie(t.cookie)
-	if err != nil {
-		// Browsers may have a token of 30 days in a cookie without the hash until January 2027.
-		if token, err = c.Cookie(t.cfg.Cookie); err == nil {
-			if _, _, err := t.Customer(token); err != nil {
-				return "" // it may be that of another deployment on this host
-			}
-		}
+	if token, err := c.Cookie(t.cookie); err == nil {
+		return strings.TrimSpace(token), t.cookie
 	}
-	return strings.TrimSpace(token)
+	// Browsers may have a token of 30 days in a cookie without the hash until January 2027. It may also be the token of
+	// another deployment on this host.
+	token, _ = c.Cookie(t.cfg.Cookie)
+	if _, _, err := t.Customer(token); err != nil {
+		return "", ""
+	}
+	return token, t.cfg.Cookie
 }
 
 // Customer returns the customer of a request that passed [Tokens.Authenticate].
