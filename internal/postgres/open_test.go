@@ -1,9 +1,7 @@
 package postgres_test
 
 import (
-	"context"
 	"net"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -74,19 +72,11 @@ func TestSessionSettings(t *testing.T) {
 
 // TestOpenWithoutRights connects as a role that has no rights but to log in, so it cannot read the server's timeline.
 func TestOpenWithoutRights(t *testing.T) {
-	address, err := url.Parse(testenv.Postgres(t))
-	testenv.Must(t, err)
-	db := open(t, address.String())
-	role := "role_of_" + strings.TrimPrefix(address.Path, "/")
-	testenv.Exec(t, db, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret'`)
-	t.Cleanup(func() {
-		if _, err := db.ExecContext(context.Background(), `DROP ROLE `+role); err != nil {
-			t.Error(err)
-		}
-	})
+	address := testenv.Postgres(t)
+	db := open(t, address)
+	role, asRole := testenv.Role(t, db, address)
 	testenv.Exec(t, db, `REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC`)
-	address.User = url.UserPassword(role, "secret")
-	if got := testenv.Query[string](t, open(t, address.String()), `SELECT current_user`); got != role {
+	if got := testenv.Query[string](t, open(t, asRole), `SELECT current_user`); got != role {
 		t.Errorf("the session is one of %s, want %s", got, role)
 	}
 }

@@ -1,12 +1,10 @@
 package shop_test
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -17,31 +15,24 @@ import (
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestMissingPrivileges takes privileges from the role of the service, and gives them back. Meanwhile requests are
 // answered with 503, the doctor names what is missing, and no order counts as failed. Afterwards all works again.
 func TestMissingPrivileges(t *testing.T) {
-	address, err := url.Parse(testenv.Postgres(t))
+	address := testenv.Postgres(t)
+	owner, err := sql.Open("pgx", address)
 	testenv.Must(t, err)
-	owner, err := sql.Open("pgx", address.String())
-	testenv.Must(t, err)
-	role := "role_of_" + strings.TrimPrefix(address.Path, "/")
-	t.Cleanup(func() {
-		defer owner.Close()
-		if _, err := owner.ExecContext(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role); err != nil {
-			t.Error(err)
-		}
-	})
-	testenv.Exec(t, owner, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret'`)
+	t.Cleanup(func() { owner.Close() })
+	role, asRole := testenv.Role(t, owner, address)
 	testenv.Exec(t, owner, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO `+role)
 	product := uuid.New()
 	testenv.Exec(t, owner, `INSERT INTO products (id, name, price_cents, currency, supply, available)
 		VALUES ($1, 'thing', 100, 'EUR', 100, 100)`, product)
 
 	o := validOptions()
-	address.User = url.UserPassword(role, "secret")
-	o.DatabaseURL, o.RedisURL, o.Order.OrderTimeout = address.String(), testenv.Redis(t), time.Second
+	o.DatabaseURL, o.RedisURL, o.Order.OrderTimeout = asRole, testenv.Redis(t), time.Second
 	a := openAppWith(t, &o)
 	handler, err := a.Handler()
 	testenv.Must(t, err)
@@ -51,13 +42,10 @@ func TestMissingPrivileges(t *testing.T) {
 	testenv.Must(t, err)
 	expect := func(path, body string, status int) {
 		t.Helper()
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
-		request.Header.Set("Authorization", "Bearer "+token)
-		request.Header.Set("Content-Type", "application/json")
-		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, request)
-		if recorder.Code != status {
-			t.Errorf("POST %s is answered with %d %s, want %d", path, recorder.Code, recorder.Body, status)
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, parttest.NewRequest(t, http.MethodPost, path, body, "Authorization: Bearer "+token))
+		if answer.Code != status {
+			t.Errorf("POST %s is answered with %d %s, want %d", path, answer.Code, answer.Body, status)
 		}
 	}
 	doctor := func(line string) {

@@ -1,7 +1,9 @@
 package testenv
 
 import (
+	"context"
 	"database/sql"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -113,4 +115,21 @@ func WaitsForLock(t testing.TB, db *sql.DB) bool {
 func AwaitLockWait(t testing.TB, db *sql.DB) {
 	t.Helper()
 	Eventually(t, "a session that waits for a lock", func() bool { return WaitsForLock(t, db) })
+}
+
+// Role creates a role that may only log in to the database at an address. asRole is the address with which it does. The
+// role and its privileges end with the test, before db is closed.
+func Role(t testing.TB, db *sql.DB, address string) (role, asRole string) {
+	t.Helper()
+	u, err := url.Parse(address)
+	Must(t, err)
+	role = "role_of_" + strings.TrimPrefix(u.Path, "/")
+	Exec(t, db, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret'`)
+	t.Cleanup(func() {
+		if _, err := db.ExecContext(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role); err != nil {
+			t.Error(err)
+		}
+	})
+	u.User = url.UserPassword(role, "secret")
+	return role, u.String()
 }
