@@ -135,7 +135,7 @@ func (s *shop) checkPlacementPlans(t *testing.T) {
 					"ids": ids, "customers": ids, "nth": numbers, "keys": numbers, "fingerprints": bytes, "spans": bytes,
 					"line_placements": numbers, "line_products": ids, "line_quantities": numbers, "line_earlier": numbers,
 					"line_own_earlier": numbers, "time_to_pay": "1000000", "kind": "'order.cancel'",
-					"max_open_orders": bound, "max_open_units": bound,
+					"max_open_orders": bound, "max_open_units": bound, "charges": "NULL",
 				}
 				params := make([]string, len(order.PlaceNames))
 				for i, name := range order.PlaceNames {

@@ -22,6 +22,7 @@
 --   @line_own_earlier: units of the product in the earlier placements of the same customer
 -- @time_to_pay in microseconds · @kind of the outbox rows, '' for none
 -- @max_open_orders of a customer · @max_open_units of a product in them (NULL: no bound)
+-- @charges: what can be charged by currency: least, most, and of what each total is a multiple; '' for others (NULL: any)
 WITH clock AS MATERIALIZED (
     -- All parts of the statement use this time, so that they agree which orders are open. It is read after the locks
     -- are taken, so that the wait for them does not shorten the time to pay. Only server_time is read later.
@@ -54,12 +55,17 @@ decided AS MATERIALIZED (
                          ) ELSE 0 END <= @max_open_units::bigint) IS NOT FALSE
                ) OVER placement
                AND min(p.currency) OVER placement = max(p.currency) OVER placement
-               AND (w.open_orders + w.nth <= @max_open_orders::bigint) IS NOT FALSE AS is_accepted
+               AND (w.open_orders + w.nth <= @max_open_orders::bigint) IS NOT FALSE
+               AND (sum(p.price_cents * l.quantity) OVER placement
+                    BETWEEN (c.charge ->> 'least')::bigint AND (c.charge ->> 'most')::bigint) IS NOT FALSE
+               AND (sum(p.price_cents * l.quantity) OVER placement
+                    % (c.charge ->> 'multiple')::bigint = 0) IS NOT FALSE AS is_accepted
     FROM wanted w
     JOIN unnest(@line_placements::bigint[], @line_products::uuid[], @line_quantities::bigint[],
                 @line_earlier::bigint[], @line_own_earlier::bigint[])
          AS l (n, product_id, quantity, earlier, own_earlier) ON l.n = w.n
     LEFT JOIN products p ON p.id = l.product_id
+    CROSS JOIN LATERAL (SELECT coalesce(@charges::jsonb -> p.currency, @charges::jsonb -> '') AS charge) AS c
     WHERE w.existing_id IS NULL
     WINDOW placement AS (PARTITION BY w.n)
 ),

@@ -28,7 +28,7 @@ var (
 	lockedProductsSQL string
 )
 
-var placeStatement = named(placeSQL, placeArguments(nil, Options{}, ""))
+var placeStatement = named(placeSQL, placeArguments(nil, Config{}, ""))
 
 // The bounds of the batches of placements. [batch.Config] says what they mean.
 const (
@@ -184,7 +184,7 @@ func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait tim
 
 // lockAndPlace runs the transaction for a batch, and decides those placements that it can decide.
 func (s *Service) lockAndPlace(ctx context.Context, batch []*placing, lockWait time.Duration) error {
-	arguments := placeArguments(batch, s.cfg.Options, s.store.RowKind(CancelKind))
+	arguments := placeArguments(batch, s.cfg, s.store.RowKind(CancelKind))
 	lockTimeout := pgtype.Text{String: strconv.FormatInt(lockWait.Milliseconds(), 10), Valid: lockWait > 0}
 	var products map[uuid.UUID]Product // as lock.sql returns them, before place.sql changes them
 	var results []placeResult
@@ -225,7 +225,7 @@ func (s *Service) lockAndPlace(ctx context.Context, batch []*placing, lockWait t
 
 // placeArguments returns the arguments of place.sql by their names, which the comment of place.sql explains. kind is
 // the kind of the outbox rows.
-func placeArguments(batch []*placing, o Options, kind string) map[string]any {
+func placeArguments(batch []*placing, cfg Config, kind string) map[string]any {
 	type customerProduct struct{ customer, product uuid.UUID }
 	units, ownUnits := make(map[uuid.UUID]int64), make(map[customerProduct]int64)
 	placements := make(map[uuid.UUID]int64) // by customer
@@ -261,9 +261,10 @@ func placeArguments(batch []*placing, o Options, kind string) map[string]any {
 		"keys": keys, "fingerprints": fingerprints, "spans": spansOf(batch),
 		"line_placements": linePlacements, "line_products": lineProducts, "line_quantities": lineQuantities,
 		"line_earlier": lineEarlier, "line_own_earlier": lineOwnEarlier,
-		"time_to_pay": o.OrderTimeout.Microseconds(), "kind": kind,
-		"max_open_orders": pgtype.Int8{Int64: o.MaxOpenOrders, Valid: o.MaxOpenOrders > 0},
-		"max_open_units":  pgtype.Int8{Int64: o.MaxOpenUnits, Valid: o.MaxOpenUnits > 0},
+		"time_to_pay": cfg.OrderTimeout.Microseconds(), "kind": kind,
+		"max_open_orders": pgtype.Int8{Int64: cfg.MaxOpenOrders, Valid: cfg.MaxOpenOrders > 0},
+		"max_open_units":  pgtype.Int8{Int64: cfg.MaxOpenUnits, Valid: cfg.MaxOpenUnits > 0},
+		"charges":         pgtype.Text{String: cfg.Charges, Valid: cfg.Charges != ""},
 	}
 }
 

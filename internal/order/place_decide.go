@@ -83,8 +83,8 @@ func (r placeResult) order(p *placing, products map[uuid.UUID]Product) *Order {
 // whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil
 // if it can. products has the existing products of the lines. open has the lines of the customer's open orders.
 func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, cfg Config) *rest.Error {
-	return cmp.Or(unknownProducts(p, products), mixedCurrencies(p, products), outOfStock(p, products, open),
-		tooManyOpen(p, products, open, cfg))
+	return cmp.Or(unknownProducts(p, products), mixedCurrencies(p, products), notChargeable(p, products, cfg),
+		outOfStock(p, products, open), tooManyOpen(p, products, open, cfg))
 }
 
 func unknownProducts(p Placement, products map[uuid.UUID]Product) *rest.Error {
@@ -105,6 +105,18 @@ func mixedCurrencies(p Placement, products map[uuid.UUID]Product) *rest.Error {
 	return rejectLines(MixedCurrencies, detail, p, "product_id", func(line Line) string {
 		return "is priced in " + products[line.ProductID].Currency
 	})
+}
+
+// notChargeable checks the total, if the service is connected with a package that charges it.
+func notChargeable(p Placement, products map[uuid.UUID]Product, cfg Config) *rest.Error {
+	if cfg.NotChargeable == nil {
+		return nil
+	}
+	var total int64
+	for _, line := range p.Lines {
+		total += products[line.ProductID].PriceCents * line.Quantity
+	}
+	return cfg.NotChargeable(total, products[p.Lines[0].ProductID].Currency)
 }
 
 // outOfStock checks the stock. If the customer's open orders reserve units of a product of which too little is left,

@@ -45,6 +45,10 @@ type Hooks struct {
 	HoldPublisher Publisher
 	PayAtOnce     bool // customers can also pay an order at once, for nothing, although HoldKind is set
 
+	// NotChargeable returns an error if a total cannot be charged. Charges says the same to place.sql.
+	NotChargeable func(totalCents int64, currency string) *rest.Error
+	Charges       string
+
 	Dependents []Dependent // the other packages whose rows refer to orders
 }
 

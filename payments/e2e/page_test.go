@@ -158,22 +158,29 @@ func TestPageProviderIsAway(t *testing.T) {
 	page.WaitFor("#products", "10,000 left")
 }
 
-// TestPageTotalTooSmall opens the checkout of an order that costs less than the provider charges. The page must close
-// the new tab, say on the order what is wrong, and let the customer cancel it.
+// TestPageTotalTooSmall opens the checkout of an order that costs less than the provider charges, as it can if the order
+// was placed before the shop had a provider. The page must close the new tab, say on the order what is wrong, and let
+// the customer cancel it. Then she orders a product that costs too little. The page must say why she cannot.
 func TestPageTotalTooSmall(t *testing.T) {
 	shoptest.PageTest(t)
 	s := paymenttest.NewSite(t, shop, shop.TimeoutVariable()+"=10m")
 	db := faulttest.OpenDatabase(t, s.Database)
-	testenv.Exec(t, db, `UPDATE products SET price_cents = 49 WHERE id = $1`, shoptest.Beans)
 	page := shoptest.ShopTab(t, s.Shop)
 	page.Expect("409", "/payments")
+	page.Expect("409", "/api/orders")
 	page.Click(shoptest.BuyBeans)
+	page.WaitFor(shoptest.AnOrder, "Pay")
+	testenv.Exec(t, db, `UPDATE orders SET total_cents = 49`)
 	page.Click(shoptest.PayOrder)
 	page.WaitFor(shoptest.AnOrder, "The order costs 0.49 EUR, and the payment provider charges no less than 0.50 EUR")
 	page.Until("the new tab is closed", func() bool { return page.Popups() == 0 })
 	page.Front()
 	page.Click(shoptest.CancelOrder)
 	page.WaitFor(shoptest.AnOrder, "Cancelled by you")
+
+	testenv.Exec(t, db, `UPDATE products SET price_cents = 49 WHERE id = $1`, shoptest.Beans)
+	page.Click(shoptest.BuyBeans)
+	page.WaitFor("body", "The order costs 0.49 EUR, and the payment provider charges no less than 0.50 EUR")
 }
 
 // TestPageShowsTheLastMinutes lets the deadline pass while two customers pay. The page must say until when the

@@ -196,6 +196,47 @@ func TestNoFreeGoods(t *testing.T) {
 	}
 }
 
+// TestTotalNotChargeableIsNotPlaced places orders that cost what the provider does not charge. Such an order is placed
+// only if it can be paid without the provider.
+func TestTotalNotChargeableIsNotPlaced(t *testing.T) {
+	for name, test := range map[string]struct {
+		provider, option bool
+		price            int64
+		want             int
+	}{
+		"too small":             {provider: true, price: 49, want: http.StatusConflict},
+		"too large":             {provider: true, price: 100_000_000, want: http.StatusConflict},
+		"the smallest":          {provider: true, price: 50, want: http.StatusCreated},
+		"it can be paid anyway": {provider: true, option: true, price: 49, want: http.StatusCreated},
+		"without a provider":    {price: 49, want: http.StatusCreated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := validOptions()
+			o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
+			o.Payment.PayAtOnce = test.option
+			if test.provider {
+				withProvider(&o)
+			}
+			a := openAppWith(t, &o)
+			testenv.Must(t, a.store.SeedProducts(t.Context()))
+			handler, err := a.Handler()
+			testenv.Must(t, err)
+			token, placed := signUpAndPlace(t, handler)
+			testenv.Must(t, a.DB.Exec(`UPDATE products SET price_cents = ? WHERE id = ?`,
+				test.price, placed.Items[0].ProductID).Error)
+
+			body := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":1}]}`, placed.Items[0].ProductID)
+			answer := request(t, handler, http.MethodPost, "/api/orders", body, token)
+			if answer.Code != test.want {
+				t.Errorf("the placement is answered with %d %s, want %d", answer.Code, answer.Body, test.want)
+			}
+			if refused := strings.Contains(answer.Body.String(), "/problems/total-not-chargeable"); refused != (answer.Code == 409) {
+				t.Errorf("the answer is %s, want total-not-chargeable only with 409", answer.Body)
+			}
+		})
+	}
+}
+
 // TestDoctorAsksTheProvider makes one mistake in each case, and checks that `shop doctor` reports it, and nothing else. It
 // must change nothing at the provider.
 func TestDoctorAsksTheProvider(t *testing.T) {

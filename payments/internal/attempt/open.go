@@ -108,7 +108,7 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	if err := o.WhyNotPayable(); err != nil {
 		return nil, false, err
 	}
-	if err := notChargeable(&o.Order); err != nil {
+	if err := WhyNotChargeable(o.TotalCents, o.Currency); err != nil {
 		return nil, false, err
 	}
 	if a == nil && (o.Attempts >= maxAttempts || o.OpenAttempts >= maxOpenAttempts) {
@@ -191,12 +191,12 @@ func providerAway(err error) error {
 		Detail: "The payment provider does not answer. Nothing was charged. " + repeatOpen}
 }
 
-// notChargeable returns the reason why the provider does not charge the total of an order, nil if it does.
-func notChargeable(o *order.Order) error {
-	why := provider.ChargeOf(o.Currency).WhyNot(o.TotalCents, o.Currency)
+// WhyNotChargeable returns an error if the provider does not charge the total of an order, nil if it does.
+func WhyNotChargeable(totalCents int64, currency string) *rest.Error {
+	why := provider.ChargeOf(currency).WhyNot(totalCents, currency)
 	if why == "" {
 		return nil
 	}
-	return NotChargeable.Errorf("The order costs %s, and %s: cancel it, and order something else.",
-		provider.Amount(o.TotalCents, o.Currency), why)
+	return NotChargeable.Errorf("The order costs %s, and %s: order something else.",
+		provider.Amount(totalCents, currency), why)
 }

@@ -68,6 +68,9 @@ func Add(
 		return nil, err
 	}
 	hooks.HoldKind, hooks.HoldPublisher, hooks.PayAtOnce = attempt.Kind, settles.Publisher, o.PayAtOnce
+	if !o.PayAtOnce {
+		hooks.NotChargeable, hooks.Charges = attempt.WhyNotChargeable, provider.ChargesJSON
+	}
 
 	return func(customers *rest.Tokens, orders *order.Service) error {
 		tasks := taskRows(p)
