@@ -23,29 +23,26 @@ CREATE TABLE products (
 
 -- Columns of fixed length come first, so that a row needs little padding.
 CREATE TABLE orders (
-    id                  uuid PRIMARY KEY,
-    customer_id         uuid        NOT NULL REFERENCES customers,
-    created_at          timestamptz NOT NULL,
-    expires_at          timestamptz NOT NULL, -- the deadline: the order must be paid earlier, unless it is held
-    -- when the order ends unless it is paid before
-    due_at              timestamptz NOT NULL
-        GENERATED ALWAYS AS (coalesce(hold_until, least(expires_at, cancel_requested_at))) STORED,
-    total_cents         bigint      NOT NULL CHECK (total_cents > 0), -- in the currency's smallest unit
-    extensions          smallint    NOT NULL DEFAULT 0 CHECK (extensions >= 0), -- how often its customer moved the deadline
-    booked              boolean     NOT NULL DEFAULT false, -- it has ended, and stock_books has its items if it was paid
-    status              text        NOT NULL DEFAULT 'pending',
-    currency            text        NOT NULL,
-    idempotency_key     text,
-    fingerprint         bytea,
-    span                bytea,       -- in which the order was placed, as package order writes it; NULL: it was not traced
-    cancel_reason       text,
-    ended_by            text,        -- the actor that paid or cancelled the order
-    paid_at             timestamptz,
-    cancelled_at        timestamptz,
+    id              uuid PRIMARY KEY,
+    customer_id     uuid        NOT NULL REFERENCES customers,
+    created_at      timestamptz NOT NULL,
+    expires_at      timestamptz NOT NULL, -- the deadline: the order must be paid earlier, unless it is held
+    -- when the order ends unless it is paid or cancelled before
+    due_at          timestamptz NOT NULL GENERATED ALWAYS AS (coalesce(hold_until, expires_at)) STORED,
+    total_cents     bigint      NOT NULL CHECK (total_cents > 0), -- in the currency's smallest unit
+    extensions      smallint    NOT NULL DEFAULT 0 CHECK (extensions >= 0), -- how often its customer moved the deadline
+    booked          boolean     NOT NULL DEFAULT false, -- it has ended, and stock_books has its items if it was paid
+    status          text        NOT NULL DEFAULT 'pending',
+    currency        text        NOT NULL,
+    idempotency_key text,
+    fingerprint     bytea,
+    span            bytea,       -- in which the order was placed, as package order writes it; NULL: it was not traced
+    cancel_reason   text,
+    ended_by        text,        -- the actor that paid or cancelled the order
+    paid_at         timestamptz,
+    cancelled_at    timestamptz,
     -- Another package holds the order until this time, while its customer pays it elsewhere; NULL: it is not held.
-    hold_until          timestamptz,
-    -- When the customer asked to cancel the order. If it is held then, it is cancelled when the hold ends.
-    cancel_requested_at timestamptz,
+    hold_until      timestamptz,
 
     CONSTRAINT orders_status CHECK (
         CASE status
@@ -54,12 +51,7 @@ CREATE TABLE orders (
             WHEN 'cancelled' THEN paid_at IS NULL     AND cancelled_at IS NOT NULL AND cancel_reason IS NOT NULL
             ELSE false
         END),
-    CONSTRAINT orders_cancel_reason CHECK (
-        CASE cancel_reason
-            WHEN 'timeout'  THEN cancel_requested_at IS NULL
-            WHEN 'customer' THEN cancel_requested_at IS NOT NULL
-            ELSE cancel_reason IS NULL
-        END),
+    CONSTRAINT orders_cancel_reason CHECK (cancel_reason IN ('timeout', 'customer')),
     CONSTRAINT orders_ended_by CHECK (
         CASE status
             WHEN 'pending' THEN ended_by IS NULL
@@ -68,7 +60,7 @@ CREATE TABLE orders (
     CONSTRAINT orders_expires_at CHECK (expires_at > created_at),
     CONSTRAINT orders_hold_until CHECK (hold_until > expires_at),
     CONSTRAINT orders_paid_at CHECK (paid_at < due_at),
-    CONSTRAINT orders_cancelled_at CHECK (cancelled_at >= due_at),
+    CONSTRAINT orders_cancelled_at CHECK ((cancelled_at < due_at) = (cancel_reason = 'customer')),
     CONSTRAINT orders_booked CHECK (NOT booked OR status <> 'pending'),
     CONSTRAINT orders_idempotency CHECK ((idempotency_key IS NULL) = (fingerprint IS NULL)),
     CONSTRAINT orders_idempotency_key UNIQUE (customer_id, idempotency_key)
@@ -121,7 +113,7 @@ CREATE TABLE order_events (
     id       bigint      GENERATED ALWAYS AS IDENTITY,
     order_id uuid        NOT NULL REFERENCES orders ON DELETE CASCADE,
     type     text        NOT NULL CONSTRAINT order_events_type CHECK (type IN
-        ('reminded', 'rescheduled', 'held', 'released', 'cancel_requested')),
+        ('reminded', 'rescheduled', 'held', 'released')),
     actor    text        NOT NULL CONSTRAINT order_events_actor CHECK (actor IN
         ('customer', 'worker', 'reconciler', 'operator', 'provider')),
     at       timestamptz NOT NULL,

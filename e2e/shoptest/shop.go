@@ -60,7 +60,6 @@ func Service(module string) *faulttest.Service {
 			"/problems/too-many-open-orders":   faulttest.RejectedBound,
 			"/problems/overloaded":             faulttest.RejectedOverloaded,
 			"/problems/checkout-open":          faulttest.RejectedHeld,
-			"/problems/order-cancelling":       faulttest.RejectedCancelling,
 			"/problems/not-extendable":         faulttest.RejectedExtension,
 			"/problems/idempotency-key-reused": faulttest.RejectedReuse,
 		},
@@ -198,14 +197,13 @@ func unitsOf(body string) map[string]int {
 
 // Order is an order as the REST API shows it.
 type Order struct {
-	ID                string
-	Status            string
-	CancelReason      string    `json:"cancel_reason"`
-	ExpiresAt         time.Time `json:"expires_at"`
-	CancelledAt       time.Time `json:"cancelled_at"`
-	HoldUntil         time.Time `json:"hold_until"`
-	CancelRequestedAt time.Time `json:"cancel_requested_at"`
-	Extensions        int
+	ID           string
+	Status       string
+	CancelReason string    `json:"cancel_reason"`
+	ExpiresAt    time.Time `json:"expires_at"`
+	CancelledAt  time.Time `json:"cancelled_at"`
+	HoldUntil    time.Time `json:"hold_until"`
+	Extensions   int
 }
 
 func decodeOrder(body []byte) (faulttest.Row, error) {
@@ -220,7 +218,6 @@ func decodeOrder(body []byte) (faulttest.Row, error) {
 	case o.Status == "paid":
 		s.Status = faulttest.Confirmed
 	case s.Status == faulttest.Pending:
-		s.Cancelling = !o.CancelRequestedAt.IsZero()
 		if !o.HoldUntil.IsZero() {
 			s.Hold = faulttest.Held
 		}

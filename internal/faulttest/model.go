@@ -19,8 +19,7 @@ type State struct {
 	Status     Status
 	ID         string // "" until a response has contained it
 	Hold       holding
-	Cancelling bool // its customer has asked to cancel it while it was held
-	Extensions int  // how often its customer has extended its deadline, at most MaxExtensions
+	Extensions int // how often its customer has extended its deadline, at most MaxExtensions
 }
 
 // holding tells whether a pending row is held for the service's second party ([Party]). The row
@@ -31,7 +30,8 @@ type holding string
 const (
 	free    holding = ""
 	opening holding = "opening" // no response has confirmed the hold, so that it may end at any time
-	Held    holding = "held"    // the hold lasts until the deadline or the request to cancel
+	Held    holding = "held"    // the hold lasts until the deadline, or until it is closed
+	closing holding = "closing" // no response has told whether it was closed, so that it may end at any time
 )
 
 // Operation is an operation that a customer can call, or a decision of the second party.
@@ -47,6 +47,7 @@ const (
 	reuse   Operation = "reuse"  // create with the key of the row, and with another body
 	Extend  Operation = "extend" // the deadline
 	Hold    Operation = "hold"   // the row for the second party
+	Close   Operation = "close"  // the hold, so that the row can be cancelled
 	Settle  Operation = "settle" // the second party's success, which confirms the row or is undone
 )
 
@@ -79,8 +80,7 @@ const (
 	RejectedBound      Rejection = "bound"      // its customer has as much as one customer can have at a time
 	RejectedOverloaded Rejection = "overloaded" // too many rows are being created: this call created none
 	RejectedHeld       Rejection = "held"       // the row is held
-	RejectedCancelling Rejection = "cancelling" // its customer has asked to cancel it
-	RejectedExtension  Rejection = "extension"  // it was extended as often as it can be, or is being cancelled
+	RejectedExtension  Rejection = "extension"  // it was extended as often as it can be
 	RejectedByParty    Rejection = "by party"   // the second party refuses to deal with the row
 )
 
@@ -139,15 +139,12 @@ func becomes(s State, c call) (next []State) {
 		overdue.Status = Expired
 		next = append(next, overdue)
 	}
-	ends := s.Cancelling || s.Status == Expired
 	switch {
-	case s.Hold == opening, s.Hold == Held && ends:
+	case s.Hold == opening, s.Hold == closing, s.Hold == Held && s.Status == Expired:
 		released := s
 		released.Hold = free
 		next = append(next, released)
-	case s.Hold == free && s.Cancelling:
-		next = append(next, s.ended(Cancelled))
-	case s.Hold == free && ends:
+	case s.Hold == free && s.Status == Expired:
 		next = append(next, s.ended(TimedOut))
 	}
 	return next
@@ -163,7 +160,7 @@ func (s State) shown() State {
 	if s.Status == Expired {
 		s.Status = Pending // until a worker or a reconciler cancels it
 	}
-	if s.Hold == opening {
+	if s.Hold != free {
 		s.Hold = Held
 	}
 	return s
@@ -193,7 +190,9 @@ func apply(s State, c call, o Outcome) (State, bool) {
 		if o.Undone { // the row had ended, or its hold had
 			return s, s.Status != Absent && s.Status != Pending
 		}
-		return s.ended(Confirmed), s.Hold == Held && !c.HoldEnd[s.Extensions].surely
+		return s.ended(Confirmed), (s.Hold == Held || s.Hold == closing) && !c.HoldEnd[s.Extensions].surely
+	case Close:
+		return closed(s, o)
 	case Get:
 		return s, o.Unknown || s.shown() == o.State
 	case count: // an overdue row does not count, unless its hold lasts
@@ -206,9 +205,8 @@ func apply(s State, c call, o Outcome) (State, bool) {
 	if c.Operation == Hold {
 		o.Extensions = s.Extensions // the second party's response does not show it
 	}
-	requests := after.Cancelling && !s.Cancelling // a request to cancel the held row is recorded
 	switch {
-	case requests && c.HoldEnd[s.Extensions].surely:
+	case c.Operation == Cancel && s.Hold != free && c.HoldEnd[s.Extensions].surely:
 		return s, o.Unknown || o.Rejected == RejectedLate // the row is shown as held until it is cancelled
 	case o.Unknown && after.Hold == Held && s.Hold != Held:
 		after.Hold = opening
@@ -217,13 +215,31 @@ func apply(s State, c call, o Outcome) (State, bool) {
 		return after, true
 	case o.Rejected == RejectedByParty:
 		return s, c.Operation == Hold && len(reasons) == 0 && s.Hold != Held
-	case o.Rejected == RejectedLate && c.Operation == Cancel && s.Status == Expired && !s.Cancelling &&
-		c.HoldEnd[s.Extensions].maybe:
+	case o.Rejected == RejectedLate && c.Operation == Cancel && s.Status == Expired && c.HoldEnd[s.Extensions].maybe:
 		return s, true // the hold has ended by itself: the row is due, and it is shown as held until it is cancelled
 	case o.Rejected != "":
 		return s, slices.Contains(reasons, o.Rejected)
 	default:
 		return after, len(reasons) == 0 && after.shown() == o.State
+	}
+}
+
+// closed returns the state after a call of close, and reports whether the outcome is right.
+func closed(s State, o Outcome) (State, bool) {
+	after := s
+	switch {
+	case o.Unknown && s.Hold != free:
+		after.Hold = closing
+		return after, true
+	case o.Unknown:
+		return s, true
+	case o.Rejected == RejectedConfirmed:
+		return s, s.Status == Confirmed
+	case o.Rejected != "":
+		return s, s.Hold != free && (o.Rejected == RejectedHeld || o.Rejected == RejectedByParty)
+	default:
+		after.Hold = free
+		return after, s.Status != Confirmed
 	}
 }
 
@@ -242,17 +258,13 @@ func respond(s State, o Operation) (after State, reasons []Rejection) {
 	case s.Status == TimedOut:
 		return s, []Rejection{RejectedLate}
 	}
-	// A repeated request to cancel is accepted at any time, and the first one until the hold ends.
-	if s.Status == Expired && (o != Cancel || !s.Cancelling && s.Hold == free) {
+	if s.Status == Expired && (o != Cancel || s.Hold == free) {
 		reasons = append(reasons, RejectedLate)
 	}
-	if s.Cancelling && o != Cancel {
-		reasons = append(reasons, RejectedCancelling)
-	}
-	if s.Hold != free && o == Confirm {
+	if s.Hold != free && (o == Confirm || o == Cancel) {
 		reasons = append(reasons, RejectedHeld)
 	}
-	if o == Extend && (s.Extensions == MaxExtensions || s.Cancelling) {
+	if o == Extend && s.Extensions == MaxExtensions {
 		reasons = append(reasons, RejectedExtension)
 	}
 	if reasons != nil {
@@ -262,11 +274,9 @@ func respond(s State, o Operation) (after State, reasons []Rejection) {
 	switch {
 	case o == Confirm:
 		return s.ended(Confirmed), nil
-	case o == Cancel && s.Hold == free && !s.Cancelling:
-		return s.ended(Cancelled), nil
 	case o == Cancel:
-		after.Cancelling = true
-	case o == Hold:
+		return s.ended(Cancelled), nil
+	case o == Hold && s.Hold != closing:
 		after.Hold = Held
 	case o == Extend:
 		after.Extensions++
@@ -314,7 +324,6 @@ func (e Entry) String() string {
 			text  string
 		}{
 			{e.Hold == Held, " held"},
-			{e.Cancelling, " cancelling"},
 			{e.Extensions > 0, fmt.Sprintf(" extended %d times", e.Extensions)},
 			{e.Created, ", created by this call"},
 		} {

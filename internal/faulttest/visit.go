@@ -370,7 +370,7 @@ func (v *Visit) Send(o Operation, r Request, decode func(body []byte) (State, er
 		v.wrong = append(v.wrong, fmt.Sprintf("%s: %s", o, wrong))
 	}
 	switch {
-	case o == Hold:
+	case o == Hold, o == Close:
 		v.party = append(v.party, a.Took)
 	case result.Unknown:
 		v.unknown[a.Status]++

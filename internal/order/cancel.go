@@ -6,34 +6,28 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
 )
 
 //go:embed cancel.sql
 var cancelSQL string
 
-// Cancel cancels an order for its customer, before it is due. It is idempotent. An order that is held stays pending:
-// its customer's request is recorded, and the order is cancelled when its hold ends, unless it is paid before.
+// Cancel cancels an order for its customer, before its deadline. It is idempotent. It rejects an order that is held.
 func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.cancel(ctx, customer, id)
-	if err != nil {
-		return nil, rest.OutcomeUnknown(err, "Repeat the request: an order is cancelled once.")
-	}
-	if c.Changed {
-		s.Notify(customer.String(), id.String())
-		switch {
-		case c.Status == Cancelled:
-			s.metrics.cancelled.WithLabelValues(string(ByCustomer)).Inc()
-		case s.cfg.HoldKind != "":
-			s.cfg.HoldPublisher.Publish(ctx, delay.At(id.String(), *c.CancelRequestedAt, c.ServerTime))
-		}
-	}
 	switch {
-	case c.CancelReason == ByCustomer, c.Status == Pending && c.CancelRequestedAt != nil:
+	case err != nil:
+		return nil, rest.OutcomeUnknown(err, "Repeat the request: an order is cancelled once.")
+	case c.Changed:
+		s.Notify(customer.String(), id.String())
+		s.metrics.cancelled.WithLabelValues(string(ByCustomer)).Inc()
+		return &c.Order, nil
+	case c.CancelReason == ByCustomer:
 		return &c.Order, nil
 	case c.Status == Paid:
 		return nil, AlreadyPaid.Errorf("The order was paid at %s and cannot be cancelled any more.", stamp(*c.PaidAt))
+	case c.isHeld():
+		return nil, CheckoutOpen.Errorf("The order has an open checkout: close it, and then cancel the order.")
 	default:
 		return nil, c.tooLate("cancelled by its customer")
 	}
@@ -46,5 +40,5 @@ func (s *Service) cancel(ctx context.Context, customer, id uuid.UUID) (*change, 
 		return nil, err
 	}
 	defer leave()
-	return s.run(ctx, id, cancelSQL, id, customer, s.store.RowKind(s.cfg.HoldKind))
+	return s.run(ctx, id, cancelSQL, id, customer)
 }

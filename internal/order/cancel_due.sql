@@ -13,7 +13,7 @@ locked AS MATERIALIZED (
     -- wait. CASE keeps PostgreSQL from using the index of pending orders, so that it reads the orders by their ids.
     -- With the plain conditions, and statistics that say that few orders are pending, it would read all due orders for
     -- each batch, and compare each of them with all ids.
-    SELECT id, expires_at, hold_until, cancel_requested_at FROM orders
+    SELECT id, expires_at, hold_until FROM orders
     WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN due_at <= now() END
       AND (SELECT count(*) FROM setting) = 1
     ORDER BY id
@@ -22,8 +22,7 @@ locked AS MATERIALIZED (
 ended AS (
     -- expires_at = l.expires_at and so on: see pay.sql.
     UPDATE orders o SET status = 'cancelled', cancelled_at = clock_timestamp(), ended_by = $2::text,
-        cancel_reason = CASE WHEN l.cancel_requested_at IS NULL THEN 'timeout' ELSE 'customer' END,
-        expires_at = l.expires_at, hold_until = l.hold_until, cancel_requested_at = l.cancel_requested_at
+        cancel_reason = 'timeout', expires_at = l.expires_at, hold_until = l.hold_until
     FROM locked l
     WHERE o.id = l.id
     RETURNING o.id, o.customer_id AS owner, o.cancel_reason AS reason, o.due_at, o.cancelled_at AS ended_at

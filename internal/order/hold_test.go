@@ -1,7 +1,6 @@
 package order_test
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -37,33 +36,17 @@ func TestOperationsInEachState(t *testing.T) {
 		"held and moved later":               held,
 		"held past the deadline": {
 			"pay": passed, "extend": passed, "move earlier": passed, "move later": passed,
-			"cancel": "ok pending: cancel_requested customer owes test.hold",
+			"cancel": "checkout-open pending",
 		},
-		"being cancelled, since after the deadline": cancellingPassed,
-		"being cancelled since then, released": but(cancellingPassed, "cancel", cancelled, "time out",
-			cancelledByWorker),
-		"being cancelled since then, hold ended": but(cancellingPassed, "time out", cancelledByWorker),
-		"cancelled after the deadline":           endedByCustomer,
-		"hold ended":                             due,
-		"released past the deadline":             due,
-		"overdue":                                due,
-		"being cancelled":                        cancelling,
-		"being cancelled near the deadline":      cancelling,
-		"being cancelled past the deadline":      cancellingPassed,
-		"being cancelled, hold ended":            but(cancellingPassed, "time out", cancelledByWorker),
-		"being cancelled, released": but(cancelling, "cancel", cancelled, "time out",
-			cancelledByWorker),
-		"being cancelled, released past the deadline": but(cancellingPassed, "cancel", cancelled, "time out",
-			cancelledByWorker),
-
+		"hold ended":                            due,
+		"released past the deadline":            due,
+		"overdue":                               due,
 		"paid":                                  endedPaid,
 		"paid near the deadline":                endedPaid,
 		"paid while held":                       endedPaid,
 		"paid after the deadline":               endedPaid,
-		"paid while being cancelled":            endedPaid,
 		"paid, held after an extension":         endedPaid,
 		"cancelled":                             endedByCustomer,
-		"cancelled after its hold":              endedByCustomer,
 		"cancelled after its hold was released": endedByCustomer,
 		"timed out":                             endedByTimeout,
 		"timed out after its hold":              endedByTimeout,
@@ -92,7 +75,7 @@ var (
 	// are held before their deadline
 	held = map[string]string{
 		"pay":          "checkout-open pending",
-		"cancel":       "ok pending: cancel_requested customer owes test.hold",
+		"cancel":       "checkout-open pending",
 		"extend":       "ok pending: rescheduled customer",
 		"move earlier": "checkout-open pending",
 		"move later":   "ok pending: rescheduled operator",
@@ -101,15 +84,6 @@ var (
 	due = map[string]string{
 		"pay": passed, "cancel": passed, "extend": passed, "move earlier": passed, "move later": passed,
 		"time out": "ok cancelled timeout: cancelled worker",
-	}
-	// are to be cancelled as their customer asked, before their deadline
-	cancelling = map[string]string{
-		"pay": "order-cancelling pending", "extend": "not-extendable pending",
-		"move earlier": "not-extendable pending", "move later": "not-extendable pending",
-	}
-	// are to be cancelled as their customer asked, after their deadline
-	cancellingPassed = map[string]string{
-		"pay": "order-cancelling pending", "extend": passed, "move earlier": passed, "move later": passed,
 	}
 	endedPaid = map[string]string{
 		"cancel": "order-paid paid", "extend": "order-paid paid", "move earlier": "order-paid paid", "move later": "order-paid paid",
@@ -123,11 +97,10 @@ var (
 )
 
 const (
-	passed            = "deadline-passed pending"
-	timedOut          = "deadline-passed cancelled timeout"
-	cancelled         = "ok cancelled customer: cancelled customer"
-	cancelledByWorker = "ok cancelled customer: cancelled worker"
-	cancelledBefore   = "order-cancelled cancelled customer"
+	passed          = "deadline-passed pending"
+	timedOut        = "deadline-passed cancelled timeout"
+	cancelled       = "ok cancelled customer: cancelled customer"
+	cancelledBefore = "order-cancelled cancelled customer"
 )
 
 // but returns results with other results of some operations: pairs of an operation and its result.
@@ -164,8 +137,6 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 			"cancelled timeout"},
 		"released": {"hold, pass 36m", `UPDATE orders SET hold_until = NULL WHERE id = $1`,
 			"cancelled timeout"},
-		"its customer cancels it": {"pass 31m", `UPDATE orders SET cancel_requested_at = created_at WHERE id = $1`,
-			"cancelled customer"},
 		"moved earlier": {"hold, pass 36m",
 			`UPDATE orders SET expires_at = created_at + interval '1 s', hold_until = created_at + interval '2 s'
 				WHERE id = $1`, "cancelled timeout"},
@@ -209,73 +180,28 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 // of the hold.
 func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 	t.Parallel()
-	for name, cancelled := range map[string]bool{"timeout": false, "customer": true} {
-		t.Run(name, func(t *testing.T) {
-			s := newShop(t)
-			customer, product := s.Customer(t), s.Product(t, 1)
-			id := s.place(t, customer, line(product, 1)).ID
-			s.Hold(t, id)
-			if cancelled {
-				o, err := s.Cancel(t.Context(), customer, id)
-				if err != nil || o.Status != order.Pending || o.CancelRequestedAt == nil ||
-					!o.DueAt.Equal(*o.HoldUntil) {
-					t.Fatalf("Cancel returns %+v, %v; want a pending order, due at the end of its hold", o, err)
-				}
-			}
-			s.Pass(t, id, timeout)
-			if left, ok := s.Deliver(t, id)[0].Retry(); !ok || !ordertest.Near(left, holdTime) {
-				t.Errorf("at the deadline the task is due again in %v (%v), want about %v", left, ok, holdTime)
-			}
-			if page, _, err := s.Pending(t.Context(), keyset.Cursor{}, time.Minute, 10); len(page) > 0 || err != nil {
-				t.Errorf("%d orders are due within a minute, %v; want none", len(page), err)
-			}
-			s.Pass(t, id, holdTime)
-			if n, err := s.timeOut(t.Context(), 0, 10); n != 1 || err != nil {
-				t.Errorf("at the end of the hold %d orders time out, %v; want 1", n, err)
-			}
-			o, err := s.Get(t.Context(), customer, id)
-			if err != nil || string(o.CancelReason) != name || o.CancelledAt.Before(*o.HoldUntil) ||
-				!o.DueAt.Equal(*o.HoldUntil) {
-				t.Errorf("the order is %+v, %v; want it cancelled (%s) at the end of its hold", o, err, name)
-			}
-			s.CheckInvariants(t, 0)
-			late := s.lateness(t).Reconciler
-			if late.Count != map[bool]int{false: 1}[cancelled] || late.Max > 10 {
-				t.Errorf("lateness is %+v, want that of timeouts only, from the end of the hold", late)
-			}
-		})
-	}
-}
-
-// TestCancelOfHeldOrderOwesItsTask repeats the request to cancel a held order.
-func TestCancelOfHeldOrderOwesItsTask(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 1)
-	o := s.place(t, customer, line(product, 1))
-	s.Hold(t, o.ID)
-	// This outbox row is due later. The request to cancel makes it due at once.
-	s.Exec(t, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, $2, now() + interval '1 hour')`, holdKind,
-		o.ID.String())
-	first, err := s.Cancel(t.Context(), customer, o.ID)
-	if err != nil {
-		t.Fatal(err)
+	id := s.place(t, customer, line(product, 1)).ID
+	s.Hold(t, id)
+	s.Pass(t, id, timeout)
+	if left, ok := s.Deliver(t, id)[0].Retry(); !ok || !ordertest.Near(left, holdTime) {
+		t.Errorf("at the deadline the task is due again in %v (%v), want about %v", left, ok, holdTime)
 	}
-	again, err := s.Cancel(t.Context(), customer, o.ID)
-	if err != nil || !again.CancelRequestedAt.Equal(*first.CancelRequestedAt) {
-		t.Errorf("the second Cancel returns %+v, %v; want the time of the first request, %v", again, err,
-			first.CancelRequestedAt)
+	if page, _, err := s.Pending(t.Context(), keyset.Cursor{}, time.Minute, 10); len(page) > 0 || err != nil {
+		t.Errorf("%d orders are due within a minute, %v; want none", len(page), err)
 	}
-	if left := s.OutboxLeft(t, holdKind, o.ID); left > 0 {
-		t.Errorf("the task is due in %v, want now", left)
+	s.Pass(t, id, holdTime)
+	if n, err := s.timeOut(t.Context(), 0, 10); n != 1 || err != nil {
+		t.Errorf("at the end of the hold %d orders time out, %v; want 1", n, err)
 	}
-	if tasks := s.HoldTasks.All(); len(tasks) != 1 || tasks[0].ID != o.ID.String() || tasks[0].Left() > 0 {
-		t.Errorf("%+v are published, want the task of order %s, due now", tasks, o.ID)
+	o, err := s.Get(t.Context(), customer, id)
+	if err != nil || o.CancelReason != order.ByTimeout || o.CancelledAt.Before(*o.HoldUntil) || !o.DueAt.Equal(*o.HoldUntil) {
+		t.Errorf("the order is %+v, %v; want it timed out at the end of its hold", o, err)
 	}
-	if n := s.Notified.Of(o.CustomerID, o.ID); n != 2 {
-		t.Errorf("%d notifications, want 2: one for the placement, one for the request", n)
-	}
-	if got := s.Trail(t, o.ID); len(got) != 3 {
-		t.Errorf("the trail is %q, want one cancel_requested", got)
+	s.CheckInvariants(t, 0)
+	if late := s.lateness(t).Reconciler; late.Count != 1 || late.Max > 10 {
+		t.Errorf("lateness is %+v, want that of one timeout, from the end of the hold", late)
 	}
 }
 
@@ -331,26 +257,6 @@ func TestNoExtension(t *testing.T) {
 	}
 }
 
-// TestWithoutHoldKind cancels a held order in a shop without the package that holds orders. No task is owed, and the
-// order is cancelled when its hold ends.
-func TestWithoutHoldKind(t *testing.T) {
-	s := newShop(t, func(c *order.Config) { c.HoldKind, c.HoldPublisher = "", nil })
-	customer, product := s.Customer(t), s.Product(t, 1)
-	id := s.place(t, customer, line(product, 1)).ID
-	s.Hold(t, id)
-	if _, err := s.Cancel(t.Context(), customer, id); err != nil {
-		t.Fatal(err)
-	}
-	if owed := s.Owed(t, id); owed != " "+order.CancelKind {
-		t.Errorf("the outbox has%s, want only %s", owed, order.CancelKind)
-	}
-	s.Pass(t, id, timeout+holdTime)
-	if n, err := s.timeOut(context.WithoutCancel(t.Context()), 0, 10); n != 1 || err != nil {
-		t.Errorf("%d orders time out, %v; want 1", n, err)
-	}
-	s.CheckInvariants(t, 0)
-}
-
 // TestWithoutTasks uses a store of a service without Redis. It writes no outbox rows.
 func TestWithoutTasks(t *testing.T) {
 	t.Parallel()
@@ -358,9 +264,7 @@ func TestWithoutTasks(t *testing.T) {
 	s.Store.WithoutTasks()
 	customer, product := s.Customer(t), s.Product(t, 10)
 	o := s.place(t, customer, line(product, 1))
-	s.Hold(t, o.ID)
-	_, err := s.Cancel(t.Context(), customer, o.ID)
-	testenv.Must(t, err)
+	testenv.Must(t, s.Move(t, o.ID, time.Minute))
 	if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM outbox`); n != 0 {
 		t.Errorf("the outbox has %d messages, want none", n)
 	}

@@ -44,11 +44,10 @@ func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
 	own.Match(rest.ReadMethods, "", rest.Parameters("limit", "cursor"), rest.Handle(s.list))
 	own.Match(rest.ReadMethods, "/:id", rest.Parameters(), rest.Handle(s.get))
 	own.Match(rest.ReadMethods, "/:id/events", rest.Parameters(), rest.Handle(s.events))
-	// A held order stays pending when its customer cancels it, until the hold ends.
-	own.POST("/:id/cancel", rest.Parameters(), rest.Handle(act(s.Cancel, http.StatusAccepted)))
-	own.POST("/:id/extend", rest.Parameters(), rest.Handle(act(s.Extend, http.StatusOK)))
-	if s.cfg.payAtOnce() {
-		own.POST("/:id/pay", rest.Parameters(), rest.Handle(act(s.Pay, http.StatusOK)))
+	own.POST("/:id/cancel", rest.Parameters(), rest.Handle(act(s.Cancel)))
+	own.POST("/:id/extend", rest.Parameters(), rest.Handle(act(s.Extend)))
+	if !s.cfg.NoPayAtOnce {
+		own.POST("/:id/pay", rest.Parameters(), rest.Handle(act(s.Pay)))
 	}
 }
 
@@ -93,19 +92,18 @@ func (s *Service) list(c *gin.Context) error {
 	return nil
 }
 
-func (s *Service) get(c *gin.Context) error { return answer(c, s.Get, http.StatusOK) }
+func (s *Service) get(c *gin.Context) error { return answer(c, s.Get) }
 
 // action is what a customer does with one of their orders. It returns the order as it is afterwards.
 type action func(ctx context.Context, customer, id uuid.UUID) (*Order, error)
 
-// act returns the handler of an action for the order in the path. pending is the status code of the answer if the order
-// is pending after the action.
-func act(do action, pending int) func(*gin.Context) error {
+// act returns the handler of an action for the order in the path.
+func act(do action) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		if err := rest.RequireEmptyBody(c); err != nil {
 			return err
 		}
-		return answer(c, do, pending)
+		return answer(c, do)
 	}
 }
 
@@ -145,9 +143,8 @@ func (s *Service) reschedule(c *gin.Context) error {
 	return nil
 }
 
-// answer calls do for the order in the path, and answers with the order that do returns. pending is the status code for
-// an order that is pending.
-func answer(c *gin.Context, do action, pending int) error {
+// answer calls do for the order in the path, and answers with the order that do returns.
+func answer(c *gin.Context, do action) error {
 	id, err := ReadID(c)
 	if err != nil {
 		return err
@@ -156,11 +153,7 @@ func answer(c *gin.Context, do action, pending int) error {
 	if err != nil {
 		return err
 	}
-	status := http.StatusOK
-	if o.Status == Pending {
-		status = pending
-	}
-	c.JSON(status, o)
+	c.JSON(http.StatusOK, o)
 	return nil
 }
 

@@ -6,16 +6,13 @@
 -- $1 how long past its due time an order may be pending, in microseconds
 -- $2 false: check the orders that are pending or not booked; true: check also the booked ones and the books
 WITH checked AS MATERIALIZED ( -- so that each order is read once
-    SELECT id, status, booked, paid_at, cancelled_at, ended_by, cancel_reason,
-           cancel_requested_at, expires_at, hold_until, due_at
+    SELECT id, status, booked, paid_at, cancelled_at, ended_by, cancel_reason, expires_at, due_at
     FROM orders WHERE status = 'pending'
     UNION ALL
-    SELECT id, status, booked, paid_at, cancelled_at, ended_by, cancel_reason,
-           cancel_requested_at, expires_at, hold_until, due_at
+    SELECT id, status, booked, paid_at, cancelled_at, ended_by, cancel_reason, expires_at, due_at
     FROM orders WHERE NOT booked AND status <> 'pending'
     UNION ALL
-    SELECT id, status, booked, paid_at, cancelled_at, ended_by, cancel_reason,
-           cancel_requested_at, expires_at, hold_until, due_at
+    SELECT id, status, booked, paid_at, cancelled_at, ended_by, cancel_reason, expires_at, due_at
     FROM orders WHERE $2::boolean AND booked AND status <> 'pending'
 ),
 reserved AS MATERIALIZED ( -- otherwise PostgreSQL sorts the items before it sums them up
@@ -61,10 +58,9 @@ violations AS (
     -- order has the time and the actor of its end, and the reason if it is cancelled. A pending order has none of them.
     UNION ALL
     SELECT 2, 'order ' || id,
-           format('%s by %s, paid at %s, cancelled (%s) at %s, asked to be cancelled at %s, booked: %s',
+           format('%s by %s, paid at %s, cancelled (%s) at %s, booked: %s',
                   status, coalesce(ended_by, 'nobody'), coalesce(paid_at::text, 'no time'),
-                  coalesce(cancel_reason, 'no reason'), coalesce(cancelled_at::text, 'no time'),
-                  coalesce(cancel_requested_at::text, 'no time'), booked)
+                  coalesce(cancel_reason, 'no reason'), coalesce(cancelled_at::text, 'no time'), booked)
     FROM checked
     WHERE NOT coalesce(
         CASE status
@@ -76,10 +72,9 @@ violations AS (
             WHEN 'pending' THEN ended_by IS NULL
             ELSE ended_by IN ('customer', 'worker', 'reconciler', 'provider')
         END
-        AND CASE
-            WHEN status <> 'cancelled'      THEN cancel_reason IS NULL
-            WHEN cancel_reason = 'timeout'  THEN cancel_requested_at IS NULL
-            WHEN cancel_reason = 'customer' THEN cancel_requested_at IS NOT NULL
+        AND CASE status
+            WHEN 'cancelled' THEN cancel_reason IN ('timeout', 'customer')
+            ELSE cancel_reason IS NULL
         END, false)
 
     -- 3: no order is pending longer past its due time than the bound. The due time is the deadline or the hold's end.
@@ -88,26 +83,17 @@ violations AS (
     FROM checked
     WHERE status = 'pending' AND due_at < now() - $1::bigint * interval '1 microsecond'
 
-    -- 4: no order is paid at or after its due time, and none is cancelled before it. No order times out before its
-    -- deadline either, because a hold ends later.
+    -- 4: no order is paid at or after its due time. Its customer cancels it before its deadline, and the timeout not
+    -- before its due time, nor before its deadline, because a hold ends later.
     UNION ALL
     SELECT 4, 'order ' || id,
            format('its deadline is %s, due at %s, paid at %s, cancelled (%s) at %s', expires_at, due_at,
                   coalesce(paid_at::text, 'no time'), coalesce(cancel_reason, 'no reason'),
                   coalesce(cancelled_at::text, 'no time'))
     FROM checked
-    WHERE status <> 'pending'
-      AND (paid_at >= due_at OR cancelled_at < due_at OR cancel_reason = 'timeout' AND cancelled_at < expires_at)
-
-    -- 4: no customer cancels an order at or after its deadline, unless the order is held then. If the hold was since
-    -- released, only an event tells of it, which is looked up for the few orders with so late a request.
-    UNION ALL
-    SELECT 4, 'order ' || id,
-           format('its customer asked to cancel it at %s, its deadline is %s, held until %s', cancel_requested_at,
-                  expires_at, coalesce(hold_until::text, 'no time'))
-    FROM checked
-    WHERE status = 'cancelled' AND cancel_requested_at >= expires_at
-      AND (cancel_requested_at >= hold_until
-           OR NOT EXISTS (SELECT FROM order_events WHERE order_id = checked.id AND type = 'held' OFFSET 0))
+    WHERE status <> 'pending' AND (paid_at >= due_at OR cancelled_at IS NOT NULL AND CASE cancel_reason
+        WHEN 'customer' THEN cancelled_at >= expires_at
+        ELSE cancelled_at < due_at OR cancelled_at < expires_at
+    END)
 )
 SELECT invariant, subject, detail FROM violations ORDER BY invariant, subject LIMIT 1000

@@ -31,7 +31,6 @@ type shop struct {
 const (
 	timeout   = ordertest.Timeout
 	extension = ordertest.Extension
-	holdKind  = ordertest.HoldKind
 	holdTime  = ordertest.HoldTime
 )
 

@@ -75,7 +75,6 @@ type modelOrder struct {
 	deadline   time.Time
 	hold       time.Time // the end of its hold, zero if it is not held; it stays set when the order ends
 	holdEnded  bool      // its hold has ended, without a release
-	requested  bool      // its customer asked to cancel it while it was held
 	extensions int64     // by its customer
 	booked     bool
 }
@@ -109,7 +108,7 @@ func (o *modelOrder) due() bool {
 	if o.held() {
 		return o.holdEnded
 	}
-	return o.expired || o.requested
+	return o.expired
 }
 
 // isOpen reports whether the order counts towards the bounds of its customer.
@@ -239,8 +238,6 @@ func (m *model) pay(rt *rapid.T) {
 	switch {
 	case o.status == order.Paid:
 		want = rest.Class{}
-	case o.status == order.Pending && o.requested:
-		want = order.Cancelling
 	case want != rest.Class{}:
 	case o.held():
 		want = order.CheckoutOpen
@@ -258,11 +255,9 @@ func (m *model) cancel(rt *rapid.T) {
 	switch {
 	case want == order.AlreadyCancelled:
 		want = rest.Class{}
-	case o.status == order.Pending && o.held() && (o.requested || !o.holdEnded):
-		want = rest.Class{}
-		o.requested = true
-	case o.status == order.Pending && (o.requested || want == rest.Class{}):
-		want = rest.Class{}
+	case o.status == order.Pending && o.held() && !o.holdEnded:
+		want = order.CheckoutOpen
+	case want == rest.Class{}:
 		o.status, o.reason = order.Cancelled, order.ByCustomer
 		m.adjustStock(o, 1)
 	}
@@ -276,7 +271,7 @@ func (m *model) extend(rt *rapid.T) {
 	want := o.rejected()
 	switch {
 	case want != rest.Class{}:
-	case o.requested, o.extensions == ordertest.MaxExtensions:
+	case o.extensions == ordertest.MaxExtensions:
 		want = order.NotExtendable
 	default:
 		o.extensions++
@@ -295,8 +290,6 @@ func (m *model) reschedule(rt *rapid.T) {
 	want := o.rejected()
 	switch {
 	case want != rest.Class{}:
-	case o.requested:
-		want = order.NotExtendable
 	case o.held() && deadline.Before(o.deadline):
 		want = order.CheckoutOpen
 	default:
@@ -312,7 +305,7 @@ const longHoldSQL = `UPDATE orders SET hold_until = expires_at + interval '10 ho
 
 func (m *model) hold(rt *rapid.T) {
 	o := m.drawOrder(rt)
-	if o.status != order.Pending || o.held() || o.requested || o.expired {
+	if o.status != order.Pending || o.held() || o.expired {
 		rt.Skip("the order cannot be held")
 	}
 	o.hold = o.deadline.Add(10 * time.Hour)
@@ -410,9 +403,6 @@ func (m *model) timeOut(rt *rapid.T) {
 		ids = append(ids, o.id)
 		if o.status == order.Pending && o.due() {
 			o.status, o.reason = order.Cancelled, order.ByTimeout
-			if o.requested {
-				o.reason = order.ByCustomer
-			}
 			m.adjustStock(o, 1)
 		}
 	}
@@ -428,12 +418,11 @@ func (m *model) check(rt *rapid.T) {
 	}
 	for _, o := range m.orders {
 		got, err := m.shop.Get(m.t.Context(), m.customer, o.id)
-		extendable := o.rejected() == rest.Class{} && !o.requested && o.extensions < ordertest.MaxExtensions
+		extendable := o.rejected() == rest.Class{} && o.extensions < ordertest.MaxExtensions
 		if err != nil || got.Status != o.status || got.CancelReason != o.reason || got.Extensions != o.extensions ||
 			!got.ExpiresAt.Equal(o.deadline) || (got.HoldUntil != nil) != o.held() || o.held() &&
 			!got.HoldUntil.Equal(o.hold) ||
-			(got.ExtensionSeconds > 0) != extendable ||
-			(got.CancelRequestedAt != nil) != (o.requested || o.reason == order.ByCustomer) {
+			(got.ExtensionSeconds > 0) != extendable {
 			rt.Fatalf("Get returns %+v, %v; want %+v", got, err, o)
 		}
 	}

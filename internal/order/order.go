@@ -16,10 +16,9 @@
 //
 // Another package can hold a pending order beyond its deadline, while the customer pays it elsewhere: it sets
 // orders.hold_until, in a statement that holds the lock of the order's row. A held order cannot be paid with
-// [Service.Pay], and a request of its customer to cancel it is only recorded. A hold ends when the other package pays
-// the order or clears the hold, and at the latest at hold_until. The due time of an order, orders.due_at, is when the
-// order ends unless it is paid before: the end of its hold or, without a hold, the earlier of its deadline and the
-// request to cancel it.
+// [Service.Pay], and its customer cannot cancel it. A hold ends when the other package pays the order or clears the
+// hold, and at the latest at hold_until. The due time of an order, orders.due_at, is when the order ends unless it is
+// paid or cancelled before: the end of its hold or, without a hold, its deadline.
 //
 // The deadline can be moved until it passes: to a later time by the order's customer, with [Service.Extend], and to any
 // time by an operator, with [Service.Reschedule]. A later deadline moves the end of a hold with it.
@@ -77,14 +76,13 @@ type Order struct {
 	Items        []Item       `json:"items" gorm:"serializer:json"`
 	CreatedAt    time.Time    `json:"created_at"`
 	ExpiresAt    time.Time    `json:"expires_at"` // the deadline: the order must be paid earlier
-	DueAt        time.Time    `json:"due_at"`     // when the order ends unless it is paid before
+	DueAt        time.Time    `json:"due_at"`     // when the order ends unless it is paid or cancelled before
 
-	HoldUntil         *time.Time `json:"hold_until,omitempty"`          // the end of the hold; nil: not held
-	CancelRequestedAt *time.Time `json:"cancel_requested_at,omitempty"` // when the customer asked to cancel the order
-	Extensions        int64      `json:"extensions,omitempty"`          // how often the customer extended the deadline
-	PaidAt            *time.Time `json:"paid_at,omitempty"`
-	CancelledAt       *time.Time `json:"cancelled_at,omitempty"`
-	ServerTime        time.Time  `json:"server_time"` // the time of the answer, by the database's clock
+	HoldUntil   *time.Time `json:"hold_until,omitempty"` // the end of the hold; nil: not held
+	Extensions  int64      `json:"extensions,omitempty"` // how often the customer extended the deadline
+	PaidAt      *time.Time `json:"paid_at,omitempty"`
+	CancelledAt *time.Time `json:"cancelled_at,omitempty"`
+	ServerTime  time.Time  `json:"server_time"` // the time of the answer, by the database's clock
 
 	// ExtensionSeconds is by how much the customer can extend the deadline now; 0: not at all.
 	ExtensionSeconds float64 `json:"extension_seconds,omitempty" gorm:"-"`
@@ -95,6 +93,9 @@ type Order struct {
 	PayAtOnce bool `json:"pay_at_once,omitempty" gorm:"-"`
 }
 
+// isHeld reports whether the order is held at the time ServerTime.
+func (o *Order) isHeld() bool { return o.HoldUntil != nil && o.ServerTime.Before(*o.HoldUntil) }
+
 // tooLate returns the error for a change of an order whose deadline has passed, although the order may still be
 // pending. change says what cannot be done any more, for example "paid".
 func (o *Order) tooLate(change string) error {
@@ -102,9 +103,9 @@ func (o *Order) tooLate(change string) error {
 	switch {
 	case o.Status == Cancelled:
 		state = "It is cancelled, its stock is released"
-	case o.HoldUntil != nil && o.ServerTime.Before(*o.HoldUntil):
+	case o.isHeld():
 		return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. It is held until %s: a payment that its "+
-			"customer has begun is still accepted, and the customer can cancel the order.",
+			"customer has begun is still accepted.",
 			stamp(o.ExpiresAt), stamp(*o.HoldUntil))
 	}
 	return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. %s, and it cannot be %s any more.",
@@ -150,7 +151,6 @@ var (
 	DeadlinePassed   = rest.Class{Code: "deadline-passed", Status: http.StatusConflict, Title: "Payment deadline passed"}
 	AlreadyPaid      = rest.Class{Code: "order-paid", Status: http.StatusConflict, Title: "Order already paid"}
 	CheckoutOpen     = rest.Class{Code: "checkout-open", Status: http.StatusConflict, Title: "Checkout open"}
-	Cancelling       = rest.Class{Code: "order-cancelling", Status: http.StatusConflict, Title: "Order is being cancelled"}
 	NotExtendable    = rest.Class{Code: "not-extendable", Status: http.StatusConflict, Title: "Deadline cannot be extended"}
 	AlreadyCancelled = rest.Class{Code: "order-cancelled", Status: http.StatusConflict, Title: "Order already cancelled"}
 )

@@ -96,7 +96,7 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 		}},
 		Figures: figures(),
 	}
-	if s.cfg.payAtOnce() {
+	if !s.cfg.NoPayAtOnce {
 		part.Contract = append(part.Contract, payAtOnceContract)
 	}
 	if o.Keep > 0 {

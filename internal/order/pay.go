@@ -32,7 +32,7 @@ func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 }
 
 // WhyNotPayable returns the reason why a payment of the order cannot begin at the time ServerTime, or nil if it can.
-// The fields Status, CancelReason, ExpiresAt, HoldUntil, CancelRequestedAt, PaidAt, CancelledAt and ServerTime must
+// The fields Status, CancelReason, ExpiresAt, HoldUntil, PaidAt, CancelledAt and ServerTime must
 // be set. The result is the same for an order that is held.
 func (o *Order) WhyNotPayable() error {
 	switch {
@@ -41,9 +41,6 @@ func (o *Order) WhyNotPayable() error {
 	case o.CancelReason == ByCustomer:
 		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s and cannot be paid any more.",
 			stamp(*o.CancelledAt))
-	case o.Status == Pending && o.CancelRequestedAt != nil:
-		return Cancelling.Errorf("The customer asked at %s to cancel the order, and it cannot be paid any more.",
-			stamp(*o.CancelRequestedAt))
 	case o.Status == Cancelled || !o.ServerTime.Before(o.ExpiresAt):
 		return o.tooLate("paid")
 	default:

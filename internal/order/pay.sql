@@ -1,6 +1,6 @@
 -- Pays a pending order at once, before its deadline, and returns the order in its present state. changed is true if
--- this statement paid the order. Otherwise the order was paid before, or it cannot be paid at once: it is held, its
--- customer asked to cancel it, or it has ended. The statement returns no row if the customer has no such order.
+-- this statement paid the order. Otherwise the order was paid before, or it cannot be paid at once: it is held, or it
+-- has ended. The statement returns no row if the customer has no such order.
 -- order.sql follows.
 --
 -- $1 order id · $2 customer id
@@ -16,10 +16,9 @@ paid AS (
     -- checks its constraints, and only then follows the row to its latest version. If another session has moved the
     -- deadline or the hold since the snapshot, clock.at would violate a constraint with the old values.
     UPDATE orders o SET status = 'paid', paid_at = clock.at, ended_by = 'customer',
-        expires_at = l.expires_at, hold_until = l.hold_until, cancel_requested_at = l.cancel_requested_at
+        expires_at = l.expires_at, hold_until = l.hold_until
     FROM locked l CROSS JOIN clock
-    WHERE o.id = l.id AND l.status = 'pending' AND clock.at < l.expires_at
-      AND l.hold_until IS NULL AND l.cancel_requested_at IS NULL
+    WHERE o.id = l.id AND l.status = 'pending' AND clock.at < l.expires_at AND l.hold_until IS NULL
     RETURNING o.*
 ),
 result AS (

@@ -110,8 +110,6 @@ func (o *Order) whyNotMovable() error {
 		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s.", stamp(*o.CancelledAt))
 	case o.Status == Cancelled || !o.ServerTime.Before(o.ExpiresAt):
 		return o.tooLate("given another deadline")
-	case o.CancelRequestedAt != nil:
-		return NotExtendable.Errorf("The customer asked at %s to cancel the order.", stamp(*o.CancelRequestedAt))
 	default:
 		return nil
 	}

@@ -23,12 +23,10 @@ decided AS MATERIALIZED (
     FROM locked
 ),
 moved AS (
-    -- For cancel_requested_at see pay.sql.
     UPDATE orders o SET expires_at = d.deadline, hold_until = d.deadline + (d.hold_until - d.expires_at),
-        extensions = d.extensions + CASE WHEN @deadline::timestamptz IS NULL THEN 1 ELSE 0 END,
-        cancel_requested_at = d.cancel_requested_at
+        extensions = d.extensions + CASE WHEN @deadline::timestamptz IS NULL THEN 1 ELSE 0 END
     FROM decided d CROSS JOIN clock
-    WHERE o.id = d.id AND d.status = 'pending' AND d.cancel_requested_at IS NULL AND clock.at < d.expires_at
+    WHERE o.id = d.id AND d.status = 'pending' AND clock.at < d.expires_at
       AND CASE WHEN @deadline::timestamptz IS NULL
           THEN @extension::bigint > 0 AND d.extensions < @max_extensions::bigint
           ELSE d.deadline <> d.expires_at AND (d.hold_until IS NULL OR d.deadline > d.expires_at)

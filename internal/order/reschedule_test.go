@@ -148,7 +148,7 @@ func TestRescheduleRaces(t *testing.T) {
 	s.CheckTrails(t)
 
 	s.Exec(t, `UPDATE orders SET created_at = created_at - interval '1 day', expires_at = expires_at - interval '1 day',
-		cancel_requested_at = cancel_requested_at - interval '1 day', hold_until = hold_until - interval '1 day'
+		hold_until = hold_until - interval '1 day'
 			WHERE status = 'pending'`)
 	for _, id := range ids {
 		s.Deliver(t, id)

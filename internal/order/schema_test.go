@@ -29,24 +29,12 @@ func TestSchemaRejectsInvalidRows(t *testing.T) {
 		"a timeout before the deadline": {`UPDATE orders
 			SET status = 'cancelled', ended_by = 'worker', cancel_reason = 'timeout', cancelled_at = expires_at - interval '1 us' WHERE id = $1`, "orders_cancelled_at"},
 		"a customer's cancellation at the deadline": {`UPDATE orders
-			SET status = 'cancelled', ended_by = 'worker', cancel_reason = 'customer', cancelled_at = expires_at
-			WHERE id = $1`, "orders_cancel_reason"},
+			SET status = 'cancelled', ended_by = 'customer', cancel_reason = 'customer', cancelled_at = expires_at
+			WHERE id = $1`, "orders_cancelled_at"},
 		"a held payment at the end of the hold": {`UPDATE orders
 			SET hold_until = expires_at + interval '1 h', status = 'paid', ended_by = 'worker', paid_at = expires_at + interval '1 h' WHERE id = $1`, "orders_paid_at"},
 		"a timeout before the end of the hold": {`UPDATE orders
 			SET hold_until = expires_at + interval '1 h', status = 'cancelled', ended_by = 'worker', cancel_reason = 'timeout', cancelled_at = expires_at WHERE id = $1`, "orders_cancelled_at"},
-		"a held order cancelled at its customer's request before the end of the hold": {`UPDATE orders
-			SET hold_until = expires_at + interval '1 h', status = 'cancelled', ended_by = 'worker', cancel_reason = 'customer', cancel_requested_at = created_at, cancelled_at = expires_at WHERE id = $1`, "orders_cancelled_at"},
-		"a payment after a request to cancel": {`UPDATE orders
-			SET cancel_requested_at = created_at, status = 'paid', ended_by = 'worker', paid_at = created_at
-			WHERE id = $1`, "orders_paid_at"},
-		"a cancellation before the request": {`UPDATE orders
-			SET cancel_requested_at = created_at, status = 'cancelled', ended_by = 'worker', cancel_reason = 'customer', cancelled_at = created_at - interval '1 us' WHERE id = $1`, "orders_cancelled_at"},
-		"a timeout of an order that its customer cancels": {`UPDATE orders
-			SET cancel_requested_at = created_at, status = 'cancelled', ended_by = 'worker', cancel_reason = 'timeout', cancelled_at = created_at WHERE id = $1`, "orders_cancel_reason"},
-		"a customer's cancellation without a request": {`UPDATE orders
-			SET status = 'cancelled', ended_by = 'worker', cancel_reason = 'customer', cancelled_at = expires_at
-			WHERE id = $1`, "orders_cancel_reason"},
 		"a hold that ends at the deadline": {`UPDATE orders
 			SET hold_until = expires_at WHERE id = $1`, "orders_hold_until"},
 		"an unknown event": {`INSERT INTO order_events (order_id, type, actor, at) VALUES ($1, 'lost', 'worker', now())`, "order_events_type"},
@@ -55,7 +43,7 @@ func TestSchemaRejectsInvalidRows(t *testing.T) {
 			SET status = 'cancelled', ended_by = 'worker', cancel_reason = 'mood', cancelled_at = expires_at
 			WHERE id = $1`, "orders_cancel_reason"},
 		"both paid and cancelled": {`UPDATE orders
-			SET status = 'cancelled', ended_by = 'worker', cancel_reason = 'customer', cancel_requested_at = created_at, paid_at = created_at - interval '1 us', cancelled_at = created_at WHERE id = $1`, "orders_status"},
+			SET status = 'cancelled', ended_by = 'worker', cancel_reason = 'customer', paid_at = created_at - interval '1 us', cancelled_at = created_at WHERE id = $1`, "orders_status"},
 		"paid without a time": {`UPDATE orders
 			SET status = 'paid', ended_by = 'worker' WHERE id = $1`, "orders_status"},
 		"pending with a payment": {`UPDATE orders
@@ -133,8 +121,6 @@ func TestInvariantsFindViolations(t *testing.T) {
 	const (
 		ofOrder    = ` WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`
 		releaseSQL = `UPDATE products SET available = supply` + ofOrder
-		heldSQL    = `INSERT INTO order_events (order_id, type, actor, at)
-			SELECT id, 'held', 'customer', created_at FROM orders WHERE id = $1`
 	)
 	for name, test := range map[string]struct {
 		bound      time.Duration
@@ -163,9 +149,6 @@ func TestInvariantsFindViolations(t *testing.T) {
 				ordertest.ExpireSQL}, nil},
 		"pending after its hold": {0,
 			[]string{`UPDATE orders SET hold_until = expires_at + interval '1 minute' WHERE id = $1`,
-				ordertest.ExpireSQL}, map[int]int{3: 1}},
-		"pending after a request to cancel": {29 * time.Minute,
-			[]string{`UPDATE orders SET cancel_requested_at = expires_at - interval '1 us' WHERE id = $1`,
 				ordertest.ExpireSQL}, map[int]int{3: 1}},
 		"paid during the hold": {0,
 			[]string{`UPDATE orders
@@ -221,31 +204,14 @@ func TestInvariantsFindViolations(t *testing.T) {
 			[]string{releaseSQL, `UPDATE orders
 				SET status = 'cancelled', cancel_reason = 'mood', cancelled_at = expires_at, ended_by = 'worker'
 				WHERE id = $1`}, map[int]int{2: 1}},
-		"timed out after its customer asked to cancel": {0,
-			[]string{releaseSQL, `UPDATE orders
-				SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = expires_at, ended_by = 'worker',
-				cancel_requested_at = created_at WHERE id = $1`}, map[int]int{2: 1}},
-		"cancelled by its customer, who did not ask": {0,
-			[]string{releaseSQL, `UPDATE orders
-				SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at, ended_by = 'customer'
-				WHERE id = $1`}, map[int]int{2: 1}},
 		"cancelled by its customer at the deadline": {0,
 			[]string{releaseSQL, `UPDATE orders
-				SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at, ended_by = 'customer',
-				cancel_requested_at = expires_at WHERE id = $1`}, map[int]int{4: 1}},
+				SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at, ended_by = 'customer'
+				WHERE id = $1`}, map[int]int{4: 1}},
 		"cancelled by its customer before the deadline": {0,
 			[]string{releaseSQL, `UPDATE orders
-				SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = created_at, ended_by = 'customer',
-				cancel_requested_at = created_at WHERE id = $1`}, nil},
-		"cancelled by its customer during a hold that was released": {0,
-			[]string{releaseSQL, heldSQL, `UPDATE orders
-				SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at, ended_by = 'worker',
-				cancel_requested_at = expires_at WHERE id = $1`}, nil},
-		"cancelled by its customer at the end of the hold": {0,
-			[]string{releaseSQL, heldSQL, `UPDATE orders
-				SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at + interval '1 hour',
-				ended_by = 'worker', hold_until = expires_at + interval '1 hour',
-				cancel_requested_at = expires_at + interval '1 hour' WHERE id = $1`}, map[int]int{4: 1}},
+				SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = created_at, ended_by = 'customer'
+				WHERE id = $1`}, nil},
 		"timed out at the end of a hold before the deadline": {0,
 			[]string{releaseSQL, `UPDATE orders
 				SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = created_at, ended_by = 'worker',

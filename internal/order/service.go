@@ -26,9 +26,6 @@ type Config struct {
 	Hooks
 }
 
-// payAtOnce reports whether customers can pay an order at once, for nothing.
-func (c Config) payAtOnce() bool { return c.HoldKind == "" || c.PayAtOnce }
-
 // Hooks connect the service with other packages. A field that is zero connects the service with no package.
 type Hooks struct {
 	// Changed is called after an order of a customer has changed. It must not block.
@@ -39,11 +36,8 @@ type Hooks struct {
 	Tracer Tracer
 
 	// Another package may hold orders while their customers pay them: it sets and clears orders.hold_until in its own
-	// statements. When the customer of a held order asks to cancel it, the service writes the outbox row of a task of
-	// HoldKind, whose id is the id of the order. HoldPublisher publishes the task.
-	HoldKind      string
-	HoldPublisher Publisher
-	PayAtOnce     bool // customers can also pay an order at once, for nothing, although HoldKind is set
+	// statements. Then NoPayAtOnce tells that customers can pay orders in no other way.
+	NoPayAtOnce bool
 
 	// NotChargeable returns an error if a total cannot be charged. Charges says the same to place.sql.
 	NotChargeable func(totalCents int64, currency string) *rest.Error
@@ -99,7 +93,7 @@ func (s *Service) setActions(o *Order) {
 			o.ExtensionSeconds = s.cfg.OrderExtension.Seconds()
 		}
 	}
-	o.PayAtOnce = s.cfg.payAtOnce() && o.HoldUntil == nil && o.WhyNotPayable() == nil
+	o.PayAtOnce = !s.cfg.NoPayAtOnce && o.HoldUntil == nil && o.WhyNotPayable() == nil
 }
 
 // Store keeps orders in PostgreSQL.

@@ -9,7 +9,7 @@ WITH locked AS MATERIALIZED (
     -- waited for that session, then other sessions would wait for the orders that the statement has locked.
     -- CASE: see cancel_due.sql.
     SELECT id, expires_at FROM orders
-    WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN cancel_requested_at IS NULL END
+    WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN true END
     ORDER BY id
     FOR KEY SHARE SKIP LOCKED
 ),
@@ -27,7 +27,7 @@ SELECT batch.id, o.customer_id AS owner, r.order_id IS NOT NULL AS reminded,
        -- the microseconds until the task is due again; NULL: the task is done
        CASE
            WHEN t.at < t.due_at THEN (extract(epoch FROM t.due_at - clock_timestamp()) * 1000000)::bigint
-           WHEN t.id IS NULL AND o.status = 'pending' AND o.cancel_requested_at IS NULL THEN 100000 -- locked
+           WHEN t.id IS NULL AND o.status = 'pending' THEN 100000 -- locked
        END AS again_us
 FROM unnest($1::uuid[]) AS batch (id)
 LEFT JOIN orders o ON o.id = batch.id

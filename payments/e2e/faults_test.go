@@ -361,8 +361,8 @@ func TestRefundByHandBeforeSettling(t *testing.T) {
 }
 
 // TestCompleteAndUnpaid completes a session whose payment method pays later. The order must not be paid before the
-// money is captured, although the session is complete, and the order's hold must not end meanwhile. The closing begins
-// because the customer asks to cancel: a deadline could pass before the customer pays, on a busy machine.
+// money is captured, although the session is complete, and the order's hold must not end meanwhile. The customer cannot
+// close the checkout: the provider is deciding.
 func TestCompleteAndUnpaid(t *testing.T) {
 	d, p := one(t, paymentTimes{timeout: faulttest.Patience, grace: faulttest.Patience})
 	c := d.Running("api")[0].SignUp()
@@ -370,10 +370,10 @@ func TestCompleteAndUnpaid(t *testing.T) {
 	pay := checkoutOf(c, placed.ID)
 	p.turn(knobs{Sessions: "complete_unpaid"})
 	p.pays(pay)
-	c.Expect(http.StatusAccepted, shop.Cancel(placed.ID, nil))
-	faulttest.Eventually(t, "a check of the closing checkout", func() bool {
-		return d.Number(`SELECT count(*) FROM payment_attempts WHERE closing AND state = 'open'`) == 1
-	})
+	closing := faulttest.Request{Method: http.MethodPost, Path: paymenttest.Path(placed.ID) + "/close"}
+	if a := c.Expect(http.StatusConflict, closing); a.Rejected != faulttest.RejectedByParty {
+		t.Errorf("closing the checkout is answered with %s, want payment-in-progress", a.Body)
+	}
 	if row := p.ledger()[pay.ID]; row.Status != "complete" || row.PaymentStatus != "unpaid" || row.CapturedCents != 0 {
 		t.Errorf("the ledger has %+v, want a complete session without money", row)
 	}
@@ -381,6 +381,7 @@ func TestCompleteAndUnpaid(t *testing.T) {
 		t.Errorf("the order is %+v, but no money is captured", now)
 	}
 	p.turn(healthy)
+	faulttest.Eventually(t, "the payment", func() bool { return c.Send(closing).Rejected == faulttest.RejectedConfirmed })
 	waitForPaid(c, placed.ID)
 	p.checkBooks(1)
 }

@@ -275,11 +275,12 @@ func (p *provider) Visit(v *faulttest.Visit) {
 		}
 	case "cancel the checkout":
 		p.open(v)
-		v.Retry(faulttest.Cancel)
+		v.Call(faulttest.Cancel) // rejected
+		p.cancel(v)
 		v.Call(faulttest.Get)
 	case "pay and cancel":
 		if c := p.open(v); c != nil {
-			concurrent.Go(func() { v.Retry(faulttest.Cancel) })
+			concurrent.Go(func() { p.cancel(v) })
 			p.press(c, "pay")
 		}
 	case "two tabs":
@@ -324,6 +325,18 @@ func (p *provider) open(v *faulttest.Visit) *checkout {
 		p.checkouts[v][opened.ID] = c
 	}
 	return c
+}
+
+// cancel closes the checkout of the visit's order, and cancels the order, as a page does.
+func (p *provider) cancel(v *faulttest.Visit) {
+	closing := faulttest.Request{Method: http.MethodPost, Path: paymenttest.Path(v.RowID()) + "/close"}
+	v.Repeat(func() bool {
+		_, known := v.Send(faulttest.Close, closing, func([]byte) (faulttest.State, error) {
+			return faulttest.State{ID: v.RowID()}, nil
+		})
+		return known
+	})
+	v.Retry(faulttest.Cancel)
 }
 
 // press opens a checkout page and presses one of its buttons, pay or decline.

@@ -53,16 +53,15 @@ CREATE INDEX payment_attempts_due ON payment_attempts (order_id) WHERE next_chec
 CREATE INDEX payment_attempts_untold ON payment_attempts (ended_at) WHERE state = 'succeeded' AND told_at IS NULL;
 
 -- When the closing of an attempt begins: at the deadline of its order or at the end of the checkout, whichever is
--- later, when the customer asks to cancel, or before the session expires by itself. PostgreSQL puts the expression in
--- the place of each call.
-CREATE FUNCTION checkout_closes_at(expires_at timestamptz, cancel_requested_at timestamptz, checkout_until timestamptz, session_until timestamptz)
+-- later, or before the session expires by itself. PostgreSQL puts the expression in the place of each call.
+CREATE FUNCTION checkout_closes_at(expires_at timestamptz, checkout_until timestamptz, session_until timestamptz)
     RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN least(greatest(expires_at, checkout_until), session_until, cancel_requested_at);
+    RETURN least(greatest(expires_at, checkout_until), session_until);
 
 -- When the attempts that must be checked are due: at their next check, or when their closing begins.
 CREATE VIEW payment_checks AS
     SELECT a.id, a.order_id, a.state, least(a.next_check, CASE WHEN NOT a.closing
-        THEN checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) END) AS due_at
+        THEN checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) END) AS due_at
     FROM payment_attempts a JOIN orders o ON o.id = a.order_id
     WHERE a.next_check IS NOT NULL;
 
@@ -103,14 +102,14 @@ CREATE VIEW payment_attempts_shown AS
     SELECT a.id, a.order_id, o.customer_id, a.number, a.state, a.applied, c.closing, a.amount_cents, upper(a.currency) AS currency,
            CASE WHEN NOT c.closing THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url,
            CASE WHEN a.ended_at IS NULL AND NOT c.closing
-               THEN checkout_closes_at(o.expires_at, NULL, a.checkout_until, a.session_until) END AS checkout_until,
+               THEN checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) END AS checkout_until,
            a.opened_at, a.ended_at, a.session_expires_at,
            CASE WHEN r.id IS NOT NULL THEN json_build_object(
                'state', r.state, 'reason', CASE WHEN r.reason = 'late' AND o.status = 'paid' THEN 'duplicate' ELSE r.reason END,
                'amount_cents', r.amount_cents, 'ended_at', r.ended_at) END AS refund
     FROM payment_attempts a JOIN orders o ON o.id = a.order_id
     CROSS JOIN LATERAL (SELECT a.state IN ('creating', 'open') AND (o.status <> 'pending'
-        OR checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) <= now()) AS closing) AS c
+        OR checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) <= now()) AS closing) AS c
     LEFT JOIN refunds r ON r.attempt_id = a.id;
 
 -- The ids of the provider's events, to store each event once. The bodies hold personal data and are not stored.

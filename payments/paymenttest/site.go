@@ -23,6 +23,7 @@ func Service(repository string) *faulttest.Service {
 	s.Module = filepath.Join(repository, "payments")
 	s.Contract = sync.OnceValues(func() (*parttest.Contract, error) { return parttest.LoadContract(repository, s.Module) })
 	s.Rejections["/problems/checkout-refused"] = faulttest.RejectedByParty
+	s.Rejections["/problems/payment-in-progress"] = faulttest.RejectedByParty
 	return s
 }
 

@@ -15,11 +15,10 @@ export function outcome(order) {
 
 // phase returns where an order is in its life:
 //
-//   payable     the customer can pay it
-//   held        the deadline has passed, but the order is held while the customer pays it elsewhere
-//   cancelling  the customer has cancelled it, and the order is held until it is certain that it is not paid
-//   due         it is cancelled at any moment
-//   ended       it is paid or cancelled
+//   payable  the customer can pay it
+//   held     the deadline has passed, but the order is held while the customer pays it elsewhere
+//   due      it is cancelled at any moment
+//   ended    it is paid or cancelled
 function phase(order, now) {
   if (order.status !== 'pending') {
     return 'ended';
@@ -27,28 +26,21 @@ function phase(order, now) {
   if (now >= Date.parse(order.due_at)) {
     return 'due';
   }
-  if (order.cancel_requested_at) {
-    return 'cancelling';
-  }
-  if (now < Date.parse(order.expires_at)) {
-    return 'payable';
-  }
-  return 'held';
+  return now < Date.parse(order.expires_at) ? 'payable' : 'held';
 }
 
 // refreshEvery is how often a card requests its order, in ms, when the order may change at any moment. It does not rely
 // on the notification of the change, which may be lost.
-const refreshEvery = { due: 1000, held: 3000, cancelling: 3000 };
+const refreshEvery = { due: 1000, held: 3000 };
 
 // counted returns the times from and to which the countdown counts. It returns none while the countdown is hidden.
 function counted(order, phase, openUntil) {
   switch (phase) {
     case 'payable':
+    case 'due':
       return [order.created_at, order.expires_at];
     case 'held':
       return [order.expires_at, openUntil ?? order.hold_until];
-    case 'due':
-      return order.cancel_requested_at ? [] : [order.created_at, order.expires_at];
     default:
       return [];
   }
@@ -61,10 +53,8 @@ function stateText(order, phase, millisecondsLeft) {
       return timeLeftText(millisecondsLeft, remindBefore(order));
     case 'held':
       return 'The deadline has passed.';
-    case 'cancelling':
-      return 'Being cancelled';
     case 'due':
-      return order.cancel_requested_at ? 'Being cancelled' : 'The deadline has passed. The order is being cancelled.';
+      return 'The deadline has passed. The order is being cancelled.';
     default:
       return outcome(order);
   }
@@ -98,6 +88,7 @@ function minutes(milliseconds) {
 //   buttons                      its buttons and links
 //   showButtons(order, payable)  shows or hides them
 //   openUntil                    the time until which the customer can still pay in the phase held, or undefined
+//   release(order)               ends the hold of the order, or throws the reason why it cannot
 //   stateText(order, phase)      returns the text below the countdown, or undefined for the card's own text
 //   noteTexts(order, phase)      returns the texts below the bar
 //   eventTexts(event)            returns its texts for an event of the audit trail: what happened, and by whom. If one is
@@ -137,7 +128,7 @@ export class OrderCard {
       ? button('pay-at-once', 'Pay with store credit', pay)
       : button('pay', `Pay ${amount}`, { className: 'primary', ...pay });
     this.#extend = button('extend', element('span'), { onclick: () => this.#send('extend') });
-    this.#cancel = element('button', { type: 'button', 'data-action': 'cancel', onclick: () => this.#send('cancel') }, 'Cancel', of(` the order of ${items}`));
+    this.#cancel = element('button', { type: 'button', 'data-action': 'cancel', onclick: () => this.#cancelOrder() }, 'Cancel', of(` the order of ${items}`));
     this.#actions = element('div', { className: 'row' }, ...(this.#wayToPay?.buttons ?? []), this.#pay, this.#extend, this.#cancel);
     this.#details = element('details', { ontoggle: () => this.showTimeline() },
       element('summary', {}, 'Timeline', of(` of the order of ${items}`)), this.#timeline);
@@ -163,7 +154,7 @@ export class OrderCard {
     if (order.expires_at !== before.expires_at) {
       this.#announcedMark = Infinity;
     }
-    if (['status', 'expires_at', 'hold_until', 'cancel_requested_at'].some((name) => order[name] !== before[name])) {
+    if (['status', 'expires_at', 'hold_until'].some((name) => order[name] !== before[name])) {
       this.showTimeline();
     }
     if (order.status !== before.status) {
@@ -235,9 +226,9 @@ export class OrderCard {
   }
 
   #showActions(openUntil) {
-    const { hold_until: holdUntil, cancel_requested_at: cancelling, extension_seconds: extension, extensions_left: left, pay_at_once: payAtOnce } = this.#order;
+    const { hold_until: holdUntil, extension_seconds: extension, extensions_left: left, pay_at_once: payAtOnce } = this.#order;
     // The service's clock decides whether the deadline has passed, so the buttons stay until the order is cancelled.
-    const payable = this.#phase === 'payable' || (this.#phase === 'due' && !holdUntil && !cancelling);
+    const payable = this.#phase === 'payable' || (this.#phase === 'due' && !holdUntil);
     if (extension) {
       const by = extension % 60 === 0 ? minutes(extension * 1000) : duration(extension);
       setText(this.#extend.firstChild, `Extend by ${by} (${left} ${left === 1 ? 'extension' : 'extensions'} left)`);
@@ -273,6 +264,20 @@ export class OrderCard {
       const send = () => request('POST', `/api/orders/${this.#order.id}/${action}`);
       this.#page.put(await (action === 'extend' ? send() : retry(send))); // each request extends the deadline again
     }, action === 'extend' ? '' : ' Try again.');
+  }
+
+  // cancelOrder ends the hold of the order, if it is held, and cancels the order. If the deadline has passed, the timeout
+  // cancels it.
+  #cancelOrder() {
+    return this.act(async () => {
+      const late = this.#phase === 'held';
+      if (this.#order.hold_until) {
+        await this.#wayToPay?.release(this.#order);
+      }
+      if (!late) {
+        this.#page.put(await retry(() => request('POST', `/api/orders/${this.#order.id}/cancel`)));
+      }
+    });
   }
 
   get busy() {
@@ -321,7 +326,6 @@ const actors = { customer: 'by you', operator: 'by the shop' };
 
 const events = {
   reminded: 'reminder sent',
-  cancel_requested: 'cancellation requested',
 };
 
 // eventText describes an event of the order's audit trail. The texts of a way to pay replace its own.
@@ -335,6 +339,6 @@ function eventText({ type, actor, at, deadline, reason }, order, { what, by } = 
 
 // lateness tells how long an order was overdue when it was cancelled at a time.
 function lateness(at, order) {
-  const after = order.hold_until ? 'the end of the hold' : order.cancel_requested_at ? 'your request' : 'the deadline';
+  const after = order.hold_until ? 'the end of the hold' : 'the deadline';
   return `, ${duration((Date.parse(at) - Date.parse(order.due_at)) / 1000)} after ${after}`;
 }

@@ -17,9 +17,9 @@ customer AS (
     INSERT INTO customers (id) SELECT DISTINCT customer_id FROM ended ON CONFLICT DO NOTHING
 ),
 orders AS (
-    INSERT INTO orders (id, customer_id, status, cancel_reason, total_cents, currency, created_at, expires_at, paid_at, cancelled_at, cancel_requested_at, ended_by, booked)
+    INSERT INTO orders (id, customer_id, status, cancel_reason, total_cents, currency, created_at, expires_at, paid_at, cancelled_at, ended_by, booked)
     SELECT id, customer_id, status, cancel_reason, 100, 'EUR', at, expires_at, CASE WHEN status = 'paid' THEN ended_at END,
-           CASE WHEN status = 'cancelled' THEN ended_at END, CASE WHEN cancel_reason = 'customer' THEN ended_at END,
+           CASE WHEN status = 'cancelled' THEN ended_at END,
            CASE cancel_reason WHEN 'timeout' THEN 'worker' ELSE 'customer' END, true
     FROM ended
 ),

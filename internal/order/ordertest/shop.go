@@ -26,10 +26,9 @@ const (
 	Timeout       = 30 * time.Minute // from the placement of an order to its deadline
 	Extension     = 10 * time.Minute // of a deadline
 	MaxExtensions = 2
-	HoldKind      = "test.hold" // the kind of the tasks that end holds
 )
 
-// Shop is a service with a database of its own. It has no queue: Published and HoldTasks record the messages.
+// Shop is a service with a database of its own. It has no queue: Published records the messages.
 type Shop struct {
 	*order.Service
 	*reconcile.Table // the orders that time out
@@ -37,7 +36,6 @@ type Shop struct {
 	Gorm             *gorm.DB // for the stores of parts
 	DB               *sql.DB
 	Published        *parttest.Published
-	HoldTasks        *parttest.Published // the tasks that end holds
 	Notified         *parttest.Notified
 	Metrics          *prometheus.Registry
 	Log              *testenv.Log
@@ -55,12 +53,12 @@ func NewAt(t testing.TB, url string, changes ...func(*order.Config)) *Shop {
 	t.Helper()
 	gdb, db := parttest.OpenDB(t, url, 20)
 	s := &Shop{
-		Store: order.NewStore(gdb), Gorm: gdb, DB: db, Published: &parttest.Published{}, HoldTasks: &parttest.Published{},
+		Store: order.NewStore(gdb), Gorm: gdb, DB: db, Published: &parttest.Published{},
 		Notified: &parttest.Notified{}, Metrics: prometheus.NewRegistry(), Log: &testenv.Log{}, URL: url,
 	}
 	cfg := order.Config{
 		Options: order.Options{OrderTimeout: Timeout, OrderExtension: Extension, MaxExtensions: MaxExtensions},
-		Hooks:   order.Hooks{Changed: s.Notified.Notify, HoldKind: HoldKind, HoldPublisher: s.HoldTasks},
+		Hooks:   order.Hooks{Changed: s.Notified.Notify},
 	}
 	for _, change := range changes {
 		change(&cfg)

@@ -1,5 +1,5 @@
--- Closes an attempt that its customer can no longer pay, and releases its order: the order is due now if its deadline
--- has passed or its customer asked to cancel, and else at its deadline. The cancel task that the statement owes is the
+-- Closes an attempt that its customer can no longer pay, and releases its order, which is then due at its deadline. The
+-- cancel task that the statement owes is the
 -- only way in which the order is cancelled. Returns the order, or no row if the attempt is not in the expected state.
 --
 -- $1 attempt id · $2 expected state · $3 kind of the cancel task, '' for no outbox row · $4 actor of the event · $5
@@ -18,7 +18,7 @@ closed AS (
     RETURNING a.order_id
 ),
 released AS (
-    UPDATE orders o SET hold_until = NULL, expires_at = d.expires_at, cancel_requested_at = d.cancel_requested_at
+    UPDATE orders o SET hold_until = NULL, expires_at = d.expires_at
     FROM decided d JOIN closed ON closed.order_id = d.id
     WHERE o.id = d.id AND d.status = 'pending'
     RETURNING o.id, o.due_at

@@ -51,7 +51,7 @@ opened AS (
            -- 5 minutes are for the calls and for errors of the clocks.
            d.at + d.session - interval '5 min', $8::timestamptz + d.session
     FROM decided d, before
-    WHERE d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.at < d.expires_at AND d.hold_until IS NULL
+    WHERE d.status = 'pending' AND d.at < d.expires_at AND d.hold_until IS NULL
       AND d.total_cents BETWEEN (d.charge ->> 'least')::bigint AND (d.charge ->> 'most')::bigint
       AND d.total_cents % (d.charge ->> 'multiple')::bigint = 0
       AND before.count < $6::bigint AND before.open < $10::bigint
@@ -59,9 +59,8 @@ opened AS (
     RETURNING id, order_id, opened_at, next_check, session_expires_at
 ),
 held AS (
-    -- The other columns are copied for the reason that pay.sql gives.
-    UPDATE orders o SET hold_until = greatest(d.expires_at, d.checkout_until) + d.grace,
-                        expires_at = d.expires_at, cancel_requested_at = d.cancel_requested_at
+    -- expires_at is copied for the reason that pay.sql gives.
+    UPDATE orders o SET hold_until = greatest(d.expires_at, d.checkout_until) + d.grace, expires_at = d.expires_at
     FROM decided d JOIN opened ON opened.order_id = d.id
     WHERE o.id = d.id
 ),
@@ -75,7 +74,7 @@ owed AS (
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT d.id, d.customer_id, d.status, d.cancel_reason, d.total_cents, d.currency, d.expires_at, d.hold_until,
-       d.cancel_requested_at, d.paid_at, d.cancelled_at, d.at AS server_time,
+       d.paid_at, d.cancelled_at, d.at AS server_time,
        opened.id AS attempt_id, opened.opened_at, opened.session_expires_at,
        before.count AS attempts, before.open AS open_attempts
 FROM decided d CROSS JOIN before LEFT JOIN opened ON opened.order_id = d.id

@@ -13,6 +13,6 @@ UPDATE payment_attempts a
 SET state = 'open', was_open = true, session_id = $2::text, checkout_url = $3::text
 FROM decided d
 WHERE a.id = $1::uuid AND a.state = 'creating'
-  AND d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.hold_until IS NOT NULL
+  AND d.status = 'pending' AND d.hold_until IS NOT NULL
   AND d.at < greatest(d.expires_at, a.checkout_until)
 RETURNING a.checkout_url, least(greatest(d.expires_at, a.checkout_until), a.session_until) AS checkout_until

@@ -66,7 +66,7 @@ func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor reconcil
 	}
 	check.Each(ctx, s.log, len(attempts), func(i int) {
 		a := attempts[i]
-		step, err := s.settleOne(ctx, a, a.class(), actor)
+		_, step, err := s.settleOne(ctx, a, a.class(), actor)
 		if err == nil && step == Wait {
 			err = s.db.WithContext(ctx).Exec(answeredSQL, a.ID, a.NextCheck).Error
 		}
@@ -79,18 +79,20 @@ func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor reconcil
 // the provider cannot decide now, the worker asks again when the lease ends.
 func (s *Service) settleNow(ctx context.Context, a taken) {
 	const byProvider reconcile.Actor = "provider"
-	_, err := s.settleOne(ctx, a, provider.ClassConfirm, byProvider)
+	_, _, err := s.settleOne(ctx, a, provider.ClassConfirm, byProvider)
 	check.LogFailure(ctx, s.log, "attempt", a.ID, err)
 }
 
 // settleOne asks the provider about an attempt and takes the step that follows. After an error the attempt stays due
-// for the check that its taking has stored, some seconds later.
-func (s *Service) settleOne(ctx context.Context, a taken, class provider.Class, actor reconcile.Actor) (Step, error) {
+// for its next check.
+func (s *Service) settleOne(
+	ctx context.Context, a taken, class provider.Class, actor reconcile.Actor,
+) (answer Answer, step Step, err error) {
 	answer, session, err := s.ask(ctx, a, class)
 	if err != nil {
-		return Wait, err
+		return answer, Wait, err
 	}
-	step := a.step(answer)
+	step = a.step(answer)
 	if answer == UnknownSession {
 		s.log.WarnContext(ctx, "the payment provider does not know the session of an attempt, or has it for another attempt",
 			"attempt", a.ID, "session", a.SessionID, "state", a.State, "order_ended", a.OrderEnded)
@@ -105,7 +107,7 @@ func (s *Service) settleOne(ctx context.Context, a taken, class provider.Class, 
 			`UPDATE payment_attempts SET next_check = NULL WHERE id = $1 AND state = 'closed' AND next_check = $2`,
 			a.ID, a.NextCheck).Error
 	}
-	return step, err
+	return answer, step, err
 }
 
 // class returns the class of the calls with which the worker asks about an attempt.

@@ -46,7 +46,7 @@ changed AS (
         paid_at = CASE WHEN d.refund_reason IS NULL THEN d.at END,
         ended_by = CASE WHEN d.refund_reason IS NULL THEN 'provider' END,
         hold_until = CASE WHEN d.refund_reason IS NULL THEN d.hold_until END,
-        expires_at = d.expires_at, cancel_requested_at = d.cancel_requested_at
+        expires_at = d.expires_at
     FROM decided d
     WHERE o.id = d.id AND d.status = 'pending' AND (d.refund_reason IS NULL OR d.live)
     RETURNING o.id, o.due_at

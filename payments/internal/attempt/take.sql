@@ -5,19 +5,17 @@
 -- attempt is checked again then. Only an answer moves the next check further away; see answered.sql.
 --
 -- An attempt is due at its next check. It is also due when its closing begins; see checkout_closes_at. This time may
--- move after the last check. The column closing stores whether the last check found that the attempt is closing. The
--- time of the last check would not be enough: a request to cancel may be committed after the snapshot of a check,
--- although its time is before that check.
+-- move after the last check. The column closing stores whether the last check found that the attempt is closing.
 --
 -- $1 order ids · $2 age from which an attempt is stale, in microseconds
 WITH due AS MATERIALIZED (
     SELECT a.id, a.order_id, a.opened_at, a.checkout_until, a.session_until, a.closing AS was_closing, o.status <> 'pending' AS order_ended,
-           checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) AS closes_at,
+           checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) AS closes_at,
            clock_timestamp() AS at
     FROM payment_attempts a JOIN orders o ON o.id = a.order_id
     WHERE a.order_id = ANY ($1::uuid[]) AND a.next_check IS NOT NULL
       AND least(a.next_check, CASE WHEN NOT a.closing
-          THEN checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) END) <= now()
+          THEN checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) END) <= now()
     FOR UPDATE OF a SKIP LOCKED
 ),
 fixed AS MATERIALIZED (
@@ -25,7 +23,7 @@ fixed AS MATERIALIZED (
     -- is not opened again, so the order is read again, with a lock that conflicts with that of an extension. The
     -- statement waits for no lock: if another session has locked the order, the attempt is left out, and taken some
     -- milliseconds later. An attempt that is closing already needs no lock.
-    SELECT due.id, checkout_closes_at(o.expires_at, o.cancel_requested_at, due.checkout_until, due.session_until) AS closes_at
+    SELECT due.id, checkout_closes_at(o.expires_at, due.checkout_until, due.session_until) AS closes_at
     FROM orders o JOIN due ON due.order_id = o.id
     WHERE NOT due.was_closing AND due.closes_at <= due.at
     FOR SHARE OF o SKIP LOCKED

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -39,7 +37,7 @@ func (s *shop) wantTimes(t testing.TB, o *order.Order, checkoutUntil, holdUntil 
 	current, err := s.orders.Get(t.Context(), o.CustomerID, o.ID)
 	testenv.Must(t, err)
 	closes := testenv.Query[time.Time](t, s.db, `
-		SELECT checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until)
+		SELECT checkout_closes_at(o.expires_at, a.checkout_until, a.session_until)
 		FROM orders o JOIN payment_attempts a ON a.order_id = o.id WHERE o.id = $1 AND a.state IN ('creating', 'open')`, o.ID)
 	if current.HoldUntil == nil {
 		t.Fatalf("the order is %+v, want it held", current)
@@ -60,7 +58,6 @@ func TestCheckoutOutlivesTheDeadline(t *testing.T) {
 		"paid after the deadline":              payAfterTheDeadline,
 		"not paid":                             closeAtTheEndOfTheCheckout,
 		"cancelled after the deadline":         cancelAfterTheDeadline,
-		"cancelled at the end of the checkout": cancelAtTheEndOfTheCheckout,
 		"POST repeated after the deadline":     openAgainAfterTheDeadline,
 		"killed before create":                 continueAfterTheDeadline,
 		"opened in the last moment":            openInTheLastMoment,
@@ -133,30 +130,13 @@ func closeAtTheEndOfTheCheckout(t *testing.T, s *shop) {
 func cancelAfterTheDeadline(t *testing.T, s *shop) {
 	o, a := s.openAt(t, time.Minute)
 	s.shiftToDeadline(t, o.ID, time.Second)
-	s.exec(t, `DELETE FROM outbox`)
-	s.cancel(t, o)
-	s.wantOwed(t, attempt.Kind, o.ID.String())
-	s.wantAttempt(t, o, a.ID, "open closing")
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.Cancelling {
-		t.Errorf("Open returns %v, want order-cancelling", err)
-	}
-	s.settle(t, o.ID)
+	testenv.Must(t, s.Close(t.Context(), o.CustomerID, o.ID))
 	s.wantAttempt(t, o, a.ID, "closed")
+	if _, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.DeadlinePassed {
+		t.Errorf("Cancel returns %v, want deadline-passed", err)
+	}
 	s.cancelDue(t, o.ID)
-	s.wantOrder(t, o, "cancelled customer")
-}
-
-// cancelAtTheEndOfTheCheckout cancels shortly before checkout_until, and after it, while the order is held.
-func cancelAtTheEndOfTheCheckout(t *testing.T, s *shop) {
-	before, _ := s.openAt(t, time.Minute)
-	s.shift(t, before.ID, checkout-10*time.Second)
-	s.cancel(t, before)
-	after, _ := s.openAt(t, time.Minute)
-	s.shift(t, after.ID, checkout)
-	s.cancel(t, after)
-	s.settleAll(t, before, after)
-	s.wantOrder(t, before, "cancelled customer")
-	s.wantOrder(t, after, "cancelled customer")
+	s.wantOrder(t, o, "cancelled timeout")
 }
 
 func openAgainAfterTheDeadline(t *testing.T, s *shop) {
@@ -566,24 +546,6 @@ func TestDeadlineAfterTheSession(t *testing.T) {
 	s.settleNow(t, o.ID)
 	s.wantOrder(t, o, "paid")
 	s.check(t)
-}
-
-// TestOneFormulaOfClosing checks that nothing computes the beginning of the closing without the ends of the checkout
-// and of the session.
-func TestOneFormulaOfClosing(t *testing.T) {
-	for _, pattern := range []string{"../*/*.sql", "../*/*.go"} {
-		files, err := filepath.Glob(pattern)
-		testenv.Must(t, err)
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			testenv.Must(t, err)
-			for _, old := range []string{"least(o.expires_at, " + "o.cancel_requested_at)", "checkout_until), " + "o.cancel_requested_at)"} {
-				if strings.Contains(string(text), old) {
-					t.Errorf("%s has %s, want checkout_closes_at", file, old)
-				}
-			}
-		}
-	}
 }
 
 // TestTakeTwoThousandClosings takes 2,000 attempts whose closing begins at the same time, in batches as the workers do.

@@ -16,6 +16,7 @@ func customerRoutes(root gin.IRouter, tokens *rest.Tokens, attempts *attempt.Ser
 	own := root.Group("/api", tokens.Authenticate())
 	noBody := rest.Handle(rest.RequireEmptyBody)
 	own.POST("/orders/:id/payments", rest.Parameters(), noBody, rest.Handle(a.open))
+	own.POST("/orders/:id/payments/close", rest.Parameters(), noBody, rest.Handle(a.close))
 	own.POST("/orders/:id/payments/returned", rest.Parameters(), noBody, rest.Handle(a.returned))
 	own.Match(rest.ReadMethods, "/orders/:id/payments", rest.Parameters(), rest.Handle(a.ofOrder))
 	own.Match(rest.ReadMethods, "/payments", rest.Parameters("limit", "cursor"), rest.Handle(a.list))
@@ -31,10 +32,7 @@ func (a *api) open(c *gin.Context) error {
 	}
 	live, opened, err := a.attempts.Open(c.Request.Context(), rest.Customer(c), id)
 	if err != nil {
-		if rest.AsError(err).Class == attempt.ProviderAway {
-			c.Header("Retry-After", "1")
-		}
-		return err
+		return retryLater(c, err)
 	}
 	status := http.StatusOK
 	if opened {
@@ -42,6 +40,25 @@ func (a *api) open(c *gin.Context) error {
 	}
 	c.JSON(status, live)
 	return nil
+}
+
+// retryLater tells when to repeat a request that the provider has not answered.
+func retryLater(c *gin.Context, err error) error {
+	if rest.AsError(err).Class == attempt.ProviderAway {
+		c.Header("Retry-After", "1")
+	}
+	return err
+}
+
+func (a *api) close(c *gin.Context) error {
+	id, err := order.ReadID(c)
+	if err != nil {
+		return err
+	}
+	if err := a.attempts.Close(c.Request.Context(), rest.Customer(c), id); err != nil {
+		return retryLater(c, err)
+	}
+	return a.ofOrder(c)
 }
 
 func (a *api) returned(c *gin.Context) error {

@@ -1,10 +1,13 @@
 package payment_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/payments/internal/attempt"
@@ -16,14 +19,16 @@ func TestTransitions(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *shop){
 		"none to creating: committed before the provider is called": openCommitsFirst,
 		"creating to open: the live attempt is returned again":      openAgain,
-		"creating stays creating: the order is being cancelled":     openMeetsCancel,
+		"creating stays creating: its customer closes it":           openMeetsCancel,
 		"creating to open: the deadline passes meanwhile":           openMeetsDeadline,
 		"creating to closed: the provider refuses":                  createRefused,
 		"creating to closed: 30 s pass":                             creatingIsStale,
-		"creating to closed: the customer cancels":                  creatingIsCancelled,
+		"creating to closed: its customer closes it":                creatingIsCancelled,
 		"creating to closed: the deadline passes":                   creatingMeetsDeadline,
 		"open to closed: the deadline passes":                       openClosesAtDeadline,
-		"open to closed: the customer cancels":                      openClosesOnCancel,
+		"open to closed: its customer closes it":                    openIsClosed,
+		"open to closed: no answer":                                 closeIsNotAnswered,
+		"open to closed: the answer is lost":                        closeLosesItsAnswer,
 		"open to closed: the session expires by itself":             sessionExpires,
 		"open to closed: the provider has lost the session":         sessionIsLost,
 		"open to succeeded, applied":                                openSucceeds,
@@ -88,18 +93,21 @@ func openAgain(t *testing.T, s *shop) {
 	}
 }
 
-// openMeetsCancel cancels the order while the session is made. The URL of the session must not leave the shop.
+// openMeetsCancel tries to close the checkout and to cancel the order while the session is made. The customer must try
+// again, and can cancel when the checkout is open.
 func openMeetsCancel(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.hook(t, hook{call: "create", after: func() {
-		if _, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID); err != nil {
-			t.Error(err)
+		if err := s.Close(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.CheckoutOpen {
+			t.Errorf("Close returns %v, want checkout-open", err)
+		}
+		if _, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.CheckoutOpen {
+			t.Errorf("Cancel returns %v, want checkout-open", err)
 		}
 	}})
-	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.Cancelling {
-		t.Fatalf("Open returns %+v, %v; want order-cancelling", a, err)
-	}
-	s.cancelAfterClosing(t, o, "cancelled customer")
+	s.open(t, o)
+	s.cancel(t, o)
+	s.wantOrder(t, o, "cancelled customer")
 }
 
 func openMeetsDeadline(t *testing.T, s *shop) {
@@ -169,17 +177,20 @@ func creatingIsStale(t *testing.T, s *shop) {
 	}
 }
 
+// creatingIsCancelled closes an attempt whose session the provider may or may not have made: at first it may still be
+// made, and later nobody can learn its URL.
 func creatingIsCancelled(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "down")
 	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway {
 		t.Fatal(err)
 	}
-	_, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID)
-	testenv.Must(t, err)
-	s.settle(t, o.ID) // due although its next check is later
+	if err := s.Close(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.CheckoutOpen {
+		t.Errorf("Close returns %v, want checkout-open", err)
+	}
+	s.shift(t, o.ID, 31*time.Second)
+	s.cancel(t, o)
 	s.wantAttempt(t, o, s.latest(t, o).ID, "closed")
-	s.cancelDue(t, o.ID)
 	s.wantOrder(t, o, "cancelled customer")
 }
 
@@ -221,22 +232,69 @@ func openClosesAtDeadline(t *testing.T, s *shop) {
 	s.wantOrder(t, o, "cancelled timeout")
 }
 
-func openClosesOnCancel(t *testing.T, s *shop) {
+func openIsClosed(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
-	current, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID)
-	testenv.Must(t, err)
-	if current.Status != order.Pending || current.CancelRequestedAt == nil {
-		t.Fatalf("Cancel of a held order returns %+v, want a pending order with the request", current)
-	}
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.Cancelling {
-		t.Errorf("Open returns %v, want order-cancelling", err)
-	}
-	s.settle(t, o.ID)
+	s.settles.Take()
+	testenv.Must(t, s.Close(t.Context(), o.CustomerID, o.ID))
 	s.wantAttempt(t, o, a.ID, "closed")
-	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "pending")
+	expires := s.called("expire")
+	s.cancel(t, o)
 	s.wantOrder(t, o, "cancelled customer")
+	if s.called("expire") != expires {
+		t.Error("a closed checkout is closed once more")
+	}
 	if s.pay(t, a.CheckoutURL) {
 		t.Error("the checkout takes a payment after the cancellation")
+	}
+	if err := s.Close(t.Context(), keyset.NewID(), o.ID); parttest.ClassOf(err) != rest.NotFound {
+		t.Errorf("Close for another customer returns %v, want not-found", err)
+	}
+}
+
+// closeIsNotAnswered has the provider not answer. Nothing changes, and the customer can pay, or close it again.
+func closeIsNotAnswered(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	before := s.row(t, o)
+	s.setAPI(t, "down")
+	if err := s.Close(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway ||
+		!strings.Contains(err.Error(), "can still be paid") {
+		t.Errorf("Close returns %v, want provider-unavailable, and that the order can still be paid", err)
+	}
+	if after := s.row(t, o); after != before {
+		t.Errorf("the order, its attempts, events and tasks are %s, want them as before: %s", after, before)
+	}
+	s.setAPI(t, "up")
+	s.resetBreaker(t)
+	s.pay(t, a.CheckoutURL)
+	if err := s.Close(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.AlreadyPaid {
+		t.Errorf("Close of a checkout that was paid returns %v, want order-paid", err)
+	}
+	s.wantAttempt(t, o, a.ID, "succeeded applied")
+	s.wantOrder(t, o, "paid")
+}
+
+// closeLosesItsAnswer has the provider expire the session without an answer. The provider's event, or the next check of
+// the attempt, tells that it is closed.
+func closeLosesItsAnswer(t *testing.T, s *shop) {
+	for name, learn := range map[string]func(o *order.Order, a *attempt.Attempt){
+		"event":      func(_ *order.Order, a *attempt.Attempt) { s.deliverAll(t, a.ID) },
+		"next check": func(o *order.Order, _ *attempt.Attempt) { s.settleNow(t, o.ID) },
+		"repetition": func(o *order.Order, _ *attempt.Attempt) { s.cancel(t, o) },
+	} {
+		o, a := s.placeOpen(t)
+		s.hook(t, hook{call: "expire", lose: true})
+		if err := s.Close(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway {
+			t.Errorf("Close returns %v, want provider-unavailable", err)
+		}
+		s.wantAttempt(t, o, a.ID, "open")
+		s.resetBreaker(t)
+		learn(o, a)
+		if s.attempt(t, o, a.ID).State != attempt.Closed {
+			t.Errorf("%s: the attempt is not closed", name)
+		}
+		s.cancel(t, o)
+		s.wantOrder(t, o, "cancelled customer")
 	}
 }
 
@@ -300,8 +358,7 @@ func creatingSucceeds(t *testing.T, s *shop) {
 
 func closingSucceeds(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
-	_, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID)
-	testenv.Must(t, err)
+	s.shiftToDeadline(t, o.ID, time.Second)
 	s.pay(t, a.CheckoutURL) // the customer is faster than the shop
 	s.settle(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded applied")

@@ -334,7 +334,6 @@ func TestCallsOfACheckout(t *testing.T) {
 			o, _ := s.placeOpen(t)
 			s.cancel(t, o)
 			s.settle(t, o.ID)
-			s.cancelDue(t, o.ID)
 			s.wantOrder(t, o, "cancelled customer")
 		}},
 	} {

@@ -121,7 +121,7 @@ func (s *shop) start(t testing.TB, p provider.Provider) {
 	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{
 		Options: order.Options{OrderTimeout: timeout, OrderExtension: extension, MaxExtensions: 1},
 		Hooks: order.Hooks{
-			Changed: s.notified.Notify, HoldKind: attempt.Kind, HoldPublisher: s.settles,
+			Changed:    s.notified.Notify,
 			Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
 		},
 	}, log, prometheus.NewRegistry())
@@ -219,7 +219,7 @@ func (s *shop) shift(t testing.TB, id uuid.UUID, by time.Duration) {
 	defer tx.Rollback()
 	for _, statement := range []string{
 		`UPDATE orders SET created_at = created_at - d, expires_at = expires_at - d, hold_until = hold_until - d,
-			cancel_requested_at = cancel_requested_at - d, paid_at = paid_at - d, cancelled_at = cancelled_at - d
+			paid_at = paid_at - d, cancelled_at = cancelled_at - d
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE id = $1`,
 		`UPDATE payment_attempts SET opened_at = opened_at - d, checkout_until = checkout_until - d, session_until = session_until - d,
 			next_check = next_check - d, ended_at = ended_at - d,

@@ -37,6 +37,7 @@ func TestModel(t *testing.T) {
 			"settle now":      m.settleNow,
 			"send refunds":    m.sendRefunds,
 			"cancel":          m.cancel,
+			"close":           m.close,
 			"cancel task":     m.cancelTask,
 			"pay at once":     m.payAtOnce,
 			"extend":          m.extend,
@@ -69,7 +70,7 @@ type model struct {
 
 // openErrors are the classes of error that Open may return.
 var openErrors = []rest.Class{
-	order.AlreadyPaid, order.AlreadyCancelled, order.Cancelling, order.DeadlinePassed,
+	order.AlreadyPaid, order.AlreadyCancelled, order.DeadlinePassed,
 	attempt.TooManyAttempts, attempt.ProviderAway, attempt.CheckoutRefused,
 }
 
@@ -144,12 +145,17 @@ func allow(rt *rapid.T, err error, classes ...rest.Class) {
 
 func (m *model) cancel(rt *rapid.T) {
 	_, err := m.shop.orders.Cancel(m.t.Context(), m.order.CustomerID, m.order.ID)
-	allow(rt, err, order.AlreadyPaid, order.DeadlinePassed)
+	allow(rt, err, order.AlreadyPaid, order.CheckoutOpen, order.DeadlinePassed)
+}
+
+func (m *model) close(rt *rapid.T) {
+	err := m.shop.Close(m.t.Context(), m.order.CustomerID, m.order.ID)
+	allow(rt, err, order.AlreadyPaid, order.CheckoutOpen, attempt.PaymentInProgress, attempt.ProviderAway)
 }
 
 func (m *model) payAtOnce(rt *rapid.T) {
 	_, err := m.shop.orders.Pay(m.t.Context(), m.order.CustomerID, m.order.ID)
-	allow(rt, err, order.CheckoutOpen, order.Cancelling, order.AlreadyCancelled, order.DeadlinePassed)
+	allow(rt, err, order.CheckoutOpen, order.AlreadyCancelled, order.DeadlinePassed)
 }
 
 func (m *model) extend(rt *rapid.T) {

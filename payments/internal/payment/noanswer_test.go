@@ -70,7 +70,7 @@ var checks = map[string]func(t *testing.T, s *shop) waiting{
 	},
 	"expire": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
-		s.cancel(t, o)
+		s.shiftToDeadline(t, o.ID, time.Second)
 		return waiting{o, a, s.handleAttempts, o.ID.String(), "closed"}
 	},
 	"refund": func(t *testing.T, s *shop) waiting {

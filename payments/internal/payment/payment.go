@@ -67,8 +67,8 @@ func Add(
 	if err != nil {
 		return nil, err
 	}
-	hooks.HoldKind, hooks.HoldPublisher, hooks.PayAtOnce = attempt.Kind, settles.Publisher, o.PayAtOnce
 	if !o.PayAtOnce {
+		hooks.NoPayAtOnce = true
 		hooks.NotChargeable, hooks.Charges = attempt.WhyNotChargeable, provider.ChargesJSON
 	}
 

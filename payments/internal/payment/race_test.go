@@ -22,7 +22,6 @@ func TestInterleavings(t *testing.T) {
 	t.Parallel()
 	s := newMemoryShop(t)
 	for name, test := range map[string]func(*testing.T, *shop){
-		"cancelled while held, the session closes before the deadline": cancelBeforeDeadline,
 		"paid between deadline and end of the hold":                    paidInGrace,
 		"paid in the grace, seen after the hold":                       paidInGraceSeenLate,
 		"create answered 500 under its key for ever":                   createBroken,
@@ -39,8 +38,9 @@ func TestInterleavings(t *testing.T) {
 		"provider down at the deadline, back before the hold ends":     providerBackInTime,
 		"provider down at the deadline, back after the hold has ended": providerBackLate,
 		"attempt closed as stale during create":                        staleDuringCreate,
-		"cancel request committed after the snapshot of the take":      cancelMeetsTake,
 		"pay meets close":                                              payMeetsClose,
+		"the customer pays before the checkout is closed":              payBeforeClose,
+		"the customer pays after the checkout was closed":              payAfterClose,
 		"a check that fails is repeated soon":                          failedCheckIsRepeatedSoon,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,24 +52,12 @@ func TestInterleavings(t *testing.T) {
 	}
 }
 
+// cancel closes the checkout of an order, and cancels the order.
 func (s *shop) cancel(t *testing.T, o *order.Order) {
 	t.Helper()
+	testenv.Must(t, s.Close(t.Context(), o.CustomerID, o.ID))
 	_, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID)
 	testenv.Must(t, err)
-}
-
-// cancelBeforeDeadline checks that an order that its customer cancels is due when it is released, not at its deadline.
-func cancelBeforeDeadline(t *testing.T, s *shop) {
-	o, _ := s.placeOpen(t)
-	s.cancel(t, o)
-	s.cancelDue(t, o.ID)
-	s.wantOrder(t, o, "pending held")
-	s.settle(t, o.ID)
-	if due := testenv.Query[bool](t, s.db, `SELECT due_at = cancel_requested_at AND due_at <= now() AND now() < expires_at FROM orders WHERE id = $1`, o.ID); !due {
-		t.Error("the released order is not due now")
-	}
-	s.cancelDue(t, o.ID)
-	s.wantOrder(t, o, "cancelled customer")
 }
 
 func paidInGrace(t *testing.T, s *shop) {
@@ -121,8 +109,6 @@ func createBroken(t *testing.T, s *shop) {
 		t.Errorf("the third Open returns attempt %s, want the new one, %s", a.ID, n.ID)
 	}
 	s.cancel(t, o)
-	s.settle(t, o.ID)
-	s.cancelDue(t, o.ID)
 }
 
 // createInUse has the provider answer 409, because another request uses the idempotency key. The attempt may still
@@ -139,8 +125,6 @@ func createInUse(t *testing.T, s *shop) {
 		t.Errorf("the repeated Open returns attempt %s, want %s", a.ID, first.ID)
 	}
 	s.cancel(t, o)
-	s.settle(t, o.ID)
-	s.cancelDue(t, o.ID)
 }
 
 func extendedWhileHeld(t *testing.T, s *shop) {
@@ -372,20 +356,6 @@ func staleDuringCreate(t *testing.T, s *shop) {
 	s.wantOrder(t, o, "paid")
 }
 
-// cancelMeetsTake runs take.sql with a snapshot that lacks a request to cancel. The order must be checked again soon,
-// and not only at the next poll.
-func cancelMeetsTake(t *testing.T, s *shop) {
-	o, a := s.placeOpen(t)
-	s.shift(t, o.ID, 10*time.Minute) // then the next poll is minutes away
-	commit := testenv.HoldLock(t, s.db, `UPDATE orders SET cancel_requested_at = clock_timestamp() WHERE id = $1`, o.ID)
-	s.settle(t, o.ID)
-	commit()
-	s.settle(t, o.ID) // the task that the request owes
-	s.wantAttempt(t, o, a.ID, "closed")
-	s.cancelDue(t, o.ID)
-	s.wantOrder(t, o, "cancelled customer")
-}
-
 // payMeetsClose has a customer pay while the session is expired. Exactly one of the two succeeds, and decides what
 // becomes of the order.
 func payMeetsClose(t *testing.T, s *shop) {
@@ -404,6 +374,37 @@ func payMeetsClose(t *testing.T, s *shop) {
 			s.wantOrder(t, o, "cancelled timeout")
 		}
 	}
+}
+
+// payBeforeClose has the customer pay between the request to close the checkout and the provider's answer.
+func payBeforeClose(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.hook(t, hook{call: "expire", before: func() {
+		if !s.pay(t, a.CheckoutURL) {
+			t.Error("the checkout rejects the payment")
+		}
+	}})
+	if err := s.Close(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.AlreadyPaid {
+		t.Errorf("Close returns %v, want order-paid", err)
+	}
+	if _, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.AlreadyPaid {
+		t.Errorf("Cancel returns %v, want order-paid", err)
+	}
+	s.wantAttempt(t, o, a.ID, "succeeded applied")
+	s.wantOrder(t, o, "paid")
+}
+
+// payAfterClose has the customer press pay when the provider has closed the checkout, and the shop does not know yet.
+func payAfterClose(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.hook(t, hook{call: "expire", after: func() {
+		if s.pay(t, a.CheckoutURL) {
+			t.Error("the closed checkout takes a payment")
+		}
+	}})
+	s.cancel(t, o)
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.wantOrder(t, o, "cancelled customer")
 }
 
 // failedCheckIsRepeatedSoon has a check fail that a webhook caused. The check must be repeated before the next poll.

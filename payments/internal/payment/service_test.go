@@ -37,7 +37,7 @@ func TestPanicDoesNotEndTheProcess(t *testing.T) {
 	second, _ := s.placeOpen(t)
 	logged := s.restart(panicking{first.ID.String()})
 	for _, o := range []*order.Order{first, second} {
-		s.cancel(t, o)
+		s.shiftToDeadline(t, o.ID, time.Second)
 	}
 	tasks := []delay.Task{{ID: first.ID.String()}, {ID: second.ID.String()}}
 	if _, err := s.Attempts().Handle(t.Context(), tasks); err != nil {
@@ -45,7 +45,7 @@ func TestPanicDoesNotEndTheProcess(t *testing.T) {
 	}
 	wantLog(t, logged, "level=ERROR", "panic="+first.ID.String(), "service_test.go")
 	s.cancelDue(t, second.ID)
-	s.wantOrder(t, second, "cancelled customer")
+	s.wantOrder(t, second, "cancelled timeout")
 }
 
 // panicking is a notifier that panics for one order.

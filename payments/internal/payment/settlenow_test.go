@@ -106,7 +106,7 @@ func TestEventSettlesAtOnce(t *testing.T) {
 		},
 		"an event delays no check": func(t *testing.T, o *order.Order, a *attempt.Attempt) {
 			s.mem.fail("", failed(provider.Denied, ""))
-			s.cancel(t, o)
+			s.shiftToDeadline(t, o.ID, time.Second)
 			s.settle(t, o.ID) // in two seconds again
 			s.exec(t, `DELETE FROM outbox`)
 			s.tell(t, a)

@@ -2,7 +2,7 @@
 -- currency. See openapi.yaml, PaymentStats.
 WITH attempt AS (
     SELECT CASE WHEN a.state = 'open' AND (o.status <> 'pending'
-                       OR checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) <= now())
+                       OR checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) <= now())
                 THEN 'closing' ELSE a.state END AS state, a.next_check
     FROM payment_attempts a LEFT JOIN orders o ON o.id = a.order_id
 ),

@@ -8,7 +8,7 @@ FROM (
            greatest(0, coalesce(max(closing_for), 0))::float8 AS oldest_closing
     FROM (
         SELECT a.state, extract(epoch FROM clock_timestamp()
-                   - checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until)) AS closing_for
+                   - checkout_closes_at(o.expires_at, a.checkout_until, a.session_until)) AS closing_for
         FROM payment_attempts a JOIN orders o ON o.id = a.order_id
         WHERE a.state IN ('creating', 'open')
     ) AS attempt

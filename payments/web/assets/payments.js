@@ -121,14 +121,10 @@ class Checkout {
   }
 
   stateText(order, phase) {
-    switch (phase) {
-      case 'held':
-        return this.openUntil && `The deadline has passed. Your checkout is open until ${moment(this.openUntil)}.`;
-      case 'cancelling':
-        return 'Being cancelled: waiting for the payment provider';
-      default:
-        return undefined;
+    if (phase === 'held' && this.openUntil) {
+      return `The deadline has passed. Your checkout is open until ${moment(this.openUntil)}.`;
     }
+    return undefined;
   }
 
   noteTexts(order, phase) {
@@ -155,6 +151,15 @@ class Checkout {
       what: { held: 'checkout opened', released: 'checkout closed', paid: actor === 'customer' ? 'paid' : 'payment confirmed' }[type],
       by: actor === 'provider' ? 'by the payment provider' : undefined,
     };
+  }
+
+  // release has the provider close the checkout, so that the order can be cancelled.
+  async release({ id }) {
+    try {
+      await request('POST', `/api/orders/${id}/payments/close`);
+    } finally {
+      this.#card.refresh(); // the customer may have paid
+    }
   }
 
   // open opens the provider's checkout page in a new tab.
