@@ -101,9 +101,7 @@ CREATE TABLE order_items (
 -- placements.
 CREATE TABLE stock_books (
     product_id uuid   PRIMARY KEY REFERENCES products,
-    sold       bigint NOT NULL CHECK (sold > 0),
-    removed    bigint NOT NULL DEFAULT 0, -- the units of sold whose orders are removed
-    CONSTRAINT stock_books_removed CHECK (removed BETWEEN 0 AND sold)
+    sold       bigint NOT NULL CHECK (sold > 0)
 ) WITH (
     fillfactor = 50 -- A booking updates the row of each product that it sums up; the free half keeps these updates HOT.
 );

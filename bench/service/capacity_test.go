@@ -384,7 +384,7 @@ What is exhausted first, and what helps:
    processes there are. So are all orders when their transactions get large enough to have products in common: see
    the simulation above. Faster commits help, and the groups of the last point.
 4. **PostgreSQL's processors, then its WAL.** One server has all orders. A larger server helps, and a disk of its own
-   for the WAL. Retention ([old orders](../../docs/production.md#old-orders)) keeps the tables small.
+   for the WAL.
 5. **PostgreSQL's connections.** Each process opens up to ` + "`SHOP_DATABASE_CONNS`" + `. Use a
    [pooler](../../docs/production.md#pgbouncer) before the sum reaches some hundreds.
 6. **One PostgreSQL.** When the largest server is too small, give each group of sellers a database, a Redis and

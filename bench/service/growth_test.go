@@ -36,8 +36,6 @@ var (
 		"how often BenchmarkGrowth measures each figure")
 	growthSnapshot = flag.Duration("growth.snapshot", 2*time.Minute,
 		"how long BenchmarkGrowth keeps a snapshot open")
-	growthRemoved = flag.Int("growth.removed", 30_000,
-		"the number of orders that BenchmarkGrowth removes in a round")
 	growthDir = flag.String("growth.dir", "",
 		"the directory for the data of BenchmarkGrowth, on a disk; some 3 kB for each ended order")
 	placeFor = flag.Duration("place.for", 3500*time.Millisecond,
@@ -63,9 +61,7 @@ const (
 	growthCustomers = 5_000 // customers who want a piece of the flash sale
 	growthPieces    = 100   // of its product
 
-	growthRemovals = 3 // rounds of removals; the smallest site must have enough orders for them
-
-	growthPatience = 20 * time.Minute // for tasks and removals
+	growthPatience = 20 * time.Minute // for tasks
 )
 
 // BenchmarkGrowth measures sites that differ in the number of their ended orders, and then in that of their pending
@@ -83,7 +79,6 @@ func BenchmarkGrowth(b *testing.B) {
 		g.addPending(*growthPending - growthBasis)
 		g.measureAll(fmt.Sprintf("%d pending orders", *growthPending))
 		g.measureSnapshot()
-		g.measureRemoval()
 		g.reportPages()
 		g.measureAudit()
 		g.reportPlans()
@@ -104,12 +99,11 @@ type growth struct {
 // growthSite is a site with a number of ended orders.
 type growthSite struct {
 	*loadtest.Site
-	b       *testing.B
-	name    string // of the database
-	ended   int
-	many    *faulttest.Client // the customer with a hundredth of the ended orders
-	few     *faulttest.Client // a customer with fifty orders
-	remover removal
+	b     *testing.B
+	name  string // of the database
+	ended int
+	many  *faulttest.Client // the customer with a hundredth of the ended orders
+	few   *faulttest.Client // a customer with fifty orders
 }
 
 func newGrowth(b *testing.B) *growth {
@@ -147,7 +141,7 @@ func (g *growth) begin() {
 	fmt.Fprintf(&g.report, `# Growth
 
 The benchmark compares sites of one PostgreSQL server that differ in the number of their ended orders. Each has a
-Redis and a process with all roles. A figure is the median of %d rounds (removal: %d, audit: 1), with the least and the
+Redis and a process with all roles. A figure is the median of %d rounds (audit: 1), with the least and the
 greatest value in parentheses. In each round the sites take turns. The last column is the figure of the site with the
 most orders, divided by that of the site with the fewest.
 
@@ -161,7 +155,7 @@ have done it before.
   no payments at a provider
 - Date: %s
 - To repeat: make -C bench growth GROWTH_DIR=…
-`, *growthRounds, growthRemovals, runtime.NumCPU(), serverVersion(g.b, g.db), growthProducts,
+`, *growthRounds, runtime.NumCPU(), serverVersion(g.b, g.db), growthProducts,
 		time.Now().UTC().Format(time.DateOnly))
 }
 
@@ -462,60 +456,6 @@ func (g *growth) measureSnapshot() {
 			loadtest.Spread(p99, "%.1f"), loadtest.Spread(outbox, "%.0f"))
 		testenv.Must(g.b, tx.Rollback())
 	}
-}
-
-// measureRemoval removes the oldest orders of each site.
-func (g *growth) measureRemoval() {
-	g.b.Helper()
-	g.table(fmt.Sprintf("Removal of the oldest %d", *growthRemoved), growthRemovals, []growthFigure{
-		{"placing before, orders/s", "%.0f", (*growthSite).placingRate},
-		{"placing meanwhile, orders/s", "%.0f", func(s *growthSite) float64 {
-			s.remover = s.startRemover()
-			return s.placingRate()
-		}},
-		{"removal meanwhile and after, orders/s", "%.0f", (*growthSite).awaitRemoval},
-		{"placing after, orders/s", "%.0f", (*growthSite).placingRate},
-	})
-}
-
-// keep returns the age of the youngest of the orders that are to be removed.
-func (s *growthSite) keep() string {
-	s.b.Helper()
-	seconds := testenv.Query[float64](s.b, s.DB, `SELECT extract(epoch FROM now() - coalesce(paid_at, cancelled_at))
-		FROM orders WHERE booked ORDER BY id OFFSET $1 LIMIT 1`, *growthRemoved)
-	return fmt.Sprintf("%.0fs", seconds)
-}
-
-// removal is a process that removes orders.
-type removal struct {
-	process *faulttest.Process
-	began   time.Time
-}
-
-// startRemover starts a remover, and waits until it has removed its first batch.
-func (s *growthSite) startRemover() removal {
-	s.b.Helper()
-	p := s.Serve(s.b, "--roles=reconciler", "--keep="+s.keep())
-	testenv.EventuallyWithin(s.b, growthPatience, "the removal has begun", func() bool {
-		return p.Operator().Metric("orders_removed_total") > 0
-	})
-	return removal{p, time.Now()}
-}
-
-// awaitRemoval waits until the remover has reached its end, and returns its rate.
-func (s *growthSite) awaitRemoval() float64 {
-	s.b.Helper()
-	p := s.remover.process
-	testenv.EventuallyWithin(s.b, growthPatience, "the orders are removed", func() bool {
-		return strings.Contains(p.Text(), "old orders were removed")
-	})
-	ended := time.Since(s.remover.began)
-	removed := p.Operator().Metric("orders_removed_total")
-	if removed < 0.9*float64(*growthRemoved) {
-		s.b.Fatalf("%.0f orders were removed, want about %d", removed, *growthRemoved)
-	}
-	p.Interrupt()
-	return removed / ended.Seconds()
 }
 
 // reportPages reports how many pages each call of a statement reads. A statement that reads a table would read more

@@ -25,7 +25,6 @@ func Service(module string) *faulttest.Service {
 		Kind:    "order.cancel",
 		Timeout: "ORDER_TIMEOUT",
 		Extend:  []string{"ORDER_EXTENSION", "MAX_EXTENSIONS"},
-		Keep:    "KEEP",
 
 		Contract:   sync.OnceValues(func() (*parttest.Contract, error) { return parttest.LoadContract(module) }),
 		SignUp:     "/api/customers",

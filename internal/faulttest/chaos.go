@@ -22,9 +22,7 @@ import (
 var (
 	chaosFor   = flag.Duration("chaos.for", 20*time.Second, "how long the chaos test injects faults")
 	chaosAlone = flag.Bool("chaos.alone", false, "the service of the chaos test has no Redis")
-	chaosKeep  = flag.Duration("chaos.keep", 0,
-		"the time for which the service of the chaos test keeps ended rows, at least 20s; 0: for ever")
-	chaosSeed = flag.Uint64("chaos.seed", 0,
+	chaosSeed  = flag.Uint64("chaos.seed", 0,
 		"the seed of the chaos test's plan, to repeat an earlier one; 0: a random one")
 )
 
@@ -296,10 +294,6 @@ func Chaos(t *testing.T, s *Service, more ...ChaosFault) {
 	testenv.Slow(t, "random faults under load")
 	NeedsProcesses(t)
 	t.Parallel()
-	if *chaosKeep != 0 && (*chaosKeep < 20*time.Second || s.Keep == "") {
-		t.Fatalf("-chaos.keep is %v, want at least 20s, which customers need to see their rows, "+
-			"and a service that removes rows", *chaosKeep)
-	}
 	run := chaosRun{service: s, faults: append(s.chaosFaults(), more...), seed: *chaosSeed}
 	for run.seed == 0 {
 		run.seed = rand.Uint64()
@@ -344,8 +338,8 @@ func (r chaosRun) command(t *testing.T) string {
 	testenv.Must(t, err)
 	name, _, _ := strings.Cut(t.Name(), "/") // without that of a repeated measurement
 	return fmt.Sprintf("TEST_ALL=1 go test ./%s -timeout %v -run '^%s$' "+
-		"-chaos.for=%v -chaos.keep=%v -chaos.alone=%v -chaos.seed=%d",
-		tests, chaosLimit(), name, *chaosFor, *chaosKeep, *chaosAlone, r.seed)
+		"-chaos.for=%v -chaos.alone=%v -chaos.seed=%d",
+		tests, chaosLimit(), name, *chaosFor, *chaosAlone, r.seed)
 }
 
 // inject injects the faults into a deployment under load, and ends its processes.
@@ -353,7 +347,7 @@ func (r chaosRun) inject(t *testing.T) (*Deployment, figures) {
 	d := r.service.Deploy(t, Needs{
 		// a standby finds a restarted primary at once
 		Standby: true, Postgres: map[string]string{"wal_retrieve_retry_interval": "100ms"},
-		Redis: syncAtOnce, Network: true, Keep: *chaosKeep, Alone: *chaosAlone,
+		Redis: syncAtOnce, Network: true, Alone: *chaosAlone,
 	})
 	defer func() { d.Kill(d.Running("")...) }()
 	testenv.Must(t, d.RDB.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
@@ -383,13 +377,6 @@ func (r chaosRun) inject(t *testing.T) (*Deployment, figures) {
 	load.waitForCreated(1)
 	load.finish(chaosLate + d.Grace)
 	f := load.check()
-	if *chaosKeep > 0 {
-		removed := d.Number(`SELECT count(*) FROM removed_rows`)
-		t.Logf("%.0f rows were removed", removed)
-		if removed == 0 && *chaosFor > 3**chaosKeep {
-			t.Errorf("no row was removed, although ended rows were kept for only %v", *chaosKeep)
-		}
-	}
 	total := 0
 	for _, n := range counts {
 		total += n

@@ -51,9 +51,6 @@ func (d *Deployment) checkVariables(s *Service) error {
 		return fmt.Errorf("%s serve --help: %w", program, err)
 	}
 	variables := map[string]string{s.TimeoutVariable(): "Timeout"}
-	if s.Keep != "" {
-		variables[EnvPrefix+s.Keep] = "Keep"
-	}
 	for _, name := range s.Extend {
 		variables[EnvPrefix+name] = "Extend"
 	}

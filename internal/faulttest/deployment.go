@@ -35,7 +35,6 @@ type Needs struct {
 	RedisEnv    []string          // the environment of a redis-server of its own
 	Processes   []string          // the role of each process; nil: two of each role, and one relay
 	Env         []string          // additional environment variables of the processes
-	Keep        time.Duration     // for which ended rows are kept; 0: for ever
 
 	// RedisPair starts a Redis of its own that fails over. nil: as redis says.
 	RedisPair func(t testing.TB) *testenv.RedisPair
@@ -66,11 +65,9 @@ type Deployment struct {
 	load     *Load              // the last one
 	front    string             // the URL of the load balancer; "": there is none
 	Plans    []string           // of the visits of a load
-	all      string             // selects all rows, also those that were removed, with the columns of service.rows
 	Kinds    []string           // of the tasks
 	stocked  map[string]int     // how many units of each shared row were free when the deployment began
 	Party    Party              // nil: none
-	Keeps    time.Duration      // for which ended rows are kept, and removed rows are then recorded; 0: for ever
 	redis    *devstack.Redis    // nil: shared, or the stand-in
 	pair     *testenv.RedisPair // nil without needs.redisPair; its master is redis
 	Postgres *devstack.Postgres // nil: shared
@@ -131,7 +128,7 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	d := &Deployment{
 		T: lasting{t, owner, ends}, Owner: owner, cleanups: ends,
 		times: times{Timeout: RowTimeout}, Plans: s.possiblePlans(),
-		Kinds: []string{s.Kind}, all: s.rows(), Keeps: n.Keep,
+		Kinds: []string{s.Kind},
 	}
 	redisURL, database := d.redisURL(n), d.postgresURL(n)
 	ownDatabase, ownRedis := database, redisURL
@@ -150,9 +147,6 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 		redisURL = NoRedis
 	}
 	env := append(slices.Clone(n.Env), envDatabaseConns+"=8")
-	if n.Keep > 0 {
-		env = append(env, EnvPrefix+s.Keep+"="+n.Keep.String())
-	}
 	if s.Bounds != nil {
 		env = append(env, s.Bounds.Env...)
 	}
@@ -162,9 +156,6 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 		testenv.Must(t, s.removeConstraints(d.T.Context(), d.DB)) // the other databases are copies of one without them
 	}
 	d.recordEnds()
-	if n.Keep > 0 {
-		d.recordRemoved()
-	}
 	if len(s.Extend) > 0 {
 		d.Extension = rowExtension
 	}
@@ -206,20 +197,6 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 		d.front = n.Front(d)
 	}
 	return d
-}
-
-// recordRemoved makes the database record rows that are removed, so that a load can compare them with what their
-// customers saw.
-func (d *Deployment) recordRemoved() {
-	d.T.Helper()
-	d.Exec(`CREATE TABLE removed_rows AS SELECT * FROM (` + d.Service.rows() + `) AS rows WITH NO DATA`)
-	d.Exec(`CREATE INDEX ON removed_rows (id)`)
-	d.Exec(`CREATE FUNCTION record_row() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			INSERT INTO removed_rows SELECT * FROM (` + d.Service.rows() + `) AS rows WHERE id = OLD.id;
-			RETURN OLD;
-		END $$;
-		CREATE TRIGGER record_row BEFORE DELETE ON ` + d.Service.Table + ` FOR EACH ROW EXECUTE FUNCTION record_row()`)
-	d.all += ` UNION ALL SELECT * FROM removed_rows`
 }
 
 // lasting is a test that starts what lasts until another test ends, its owner, or until the deployment ends before.
@@ -457,11 +434,10 @@ func (d *Deployment) Number(query string, args ...any) (n float64) {
 	return n
 }
 
-// rows counts the rows for which a condition holds, over the columns of service.rows. Rows that were removed count,
-// too.
+// rows counts the rows for which a condition holds, over the columns of service.rows.
 func (d *Deployment) rows(condition string, args ...any) float64 {
 	d.T.Helper()
-	return d.Number(`SELECT count(*) FROM (`+d.all+`) AS rows WHERE `+condition, args...)
+	return d.Number(`SELECT count(*) FROM (`+d.Service.rows()+`) AS rows WHERE `+condition, args...)
 }
 
 // leased counts the tasks on which workers have leases.

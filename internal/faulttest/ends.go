@@ -58,7 +58,7 @@ const wrongEnds = `
 func (l *Load) checkEnds() {
 	t := l.d.T
 	t.Helper()
-	rows, err := l.d.DB.QueryContext(t.Context(), fmt.Sprintf(wrongEnds, l.d.all), l.earlier)
+	rows, err := l.d.DB.QueryContext(t.Context(), fmt.Sprintf(wrongEnds, l.d.Service.rows()), l.earlier)
 	testenv.Must(t, err)
 	defer rows.Close()
 	for rows.Next() {

@@ -198,7 +198,7 @@ func (l *Load) awaitRows(latest time.Duration) {
 		var late float64
 		testenv.Must(l.d.T, l.d.DB.QueryRowContext(l.d.T.Context(), `
 			SELECT count(*), coalesce(max(extract(epoch FROM clock_timestamp() - due)), 0)
-			FROM (`+l.d.all+`) AS rows WHERE status = 'pending'`).Scan(&pending, &late))
+			FROM (`+l.d.Service.rows()+`) AS rows WHERE status = 'pending'`).Scan(&pending, &late))
 		limit := latest
 		if l.pressure.isBusy() {
 			limit *= busySlack
@@ -339,7 +339,7 @@ func (l *Load) check() figures {
 		       count(*) FILTER (WHERE NOT held AND late > 1), coalesce(max(late) FILTER (WHERE held), 0)
 		FROM (
 			SELECT held, extract(epoch FROM ended_at - deadline) AS late
-			FROM (`+l.d.all+`) AS rows
+			FROM (`+l.d.Service.rows()+`) AS rows
 			WHERE (status = 'timed out' OR held AND status = 'cancelled') AND id::text <> ALL ($1)
 		) AS ended`, l.earlier).Scan(&latest, &f.timeouts, &f.late, &held)
 	testenv.Must(t, err)
@@ -436,7 +436,7 @@ func (l *Load) stored() (found map[string]storedRow, at time.Duration) {
 	at = time.Since(l.Began)
 	rows, err := l.d.DB.QueryContext(t.Context(), `
 		SELECT key, id, status, extensions, deadline, coalesce(ended_at, '0001-01-01 00:00Z')
-		FROM (`+l.d.all+`) AS rows WHERE id::text <> ALL ($1)`, l.earlier)
+		FROM (`+l.d.Service.rows()+`) AS rows WHERE id::text <> ALL ($1)`, l.earlier)
 	testenv.Must(t, err)
 	defer rows.Close()
 	found = map[string]storedRow{}

@@ -62,9 +62,6 @@ type Service struct {
 	// Extend are the environment variables, without EnvPrefix, of the time by which a customer can extend a deadline,
 	// and of how often. nil: customers cannot.
 	Extend []string
-	// Keep is the environment variable, without EnvPrefix, of the time for which ended rows are kept; "": for ever.
-	// With another variable [Chaos] with -chaos.keep finds no removed row.
-	Keep string
 	// BatchMetric is the histogram of the number of rows that were created in one transaction. "": each row has a
 	// transaction of its own. With a wrong name the faults with much competition find no batch of two rows.
 	BatchMetric string

@@ -19,8 +19,7 @@ import (
 //go:embed where_openapi.yaml
 var whereContract []byte
 
-// Find returns the row that has an id, or the row to which something with this id refers. For the id "" it returns the
-// rows that are overdue for the longest time.
+// Find returns the row that has an id. For the id "" it returns the rows that are overdue for the longest time.
 type Find func(ctx context.Context, id string) ([]app.Row, error)
 
 // where tells where a row is. The row, the outbox and Redis are read one after the other, so a row that ends meanwhile
@@ -72,8 +71,7 @@ func readWhere(ctx context.Context, kinds app.Kinds, find Find, id string) ([]wh
 		return nil, err
 	}
 	if id != "" && len(rows) == 0 {
-		return nil, rest.NotFound.Errorf("No row has the id %s, and nothing with this id refers to a row. "+
-			"Removed rows are not found.", id)
+		return nil, rest.NotFound.Errorf("No row has the id %s.", id)
 	}
 	ids, found := make([]string, len(rows)), make([]where, len(rows))
 	for i, row := range rows {

@@ -75,7 +75,6 @@ func (s *shop) testPlansWithBookedOrders(t *testing.T) {
 	s.Exec(t, `VACUUM ANALYZE`)
 	for name, statement := range map[string]string{
 		"book":       strings.ReplaceAll(order.BookSQL, "$1", "'"+uuid.Nil.String()+"'"),
-		"not booked": order.NotBookedSQL,
 		"invariants": strings.NewReplacer("$1", "1000000", "$2", "false").Replace(order.InvariantsSQL),
 	} {
 		t.Run(name, func(t *testing.T) {

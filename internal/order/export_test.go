@@ -15,28 +15,21 @@ import (
 
 // The statements whose plans or locks tests check, and which benchmarks execute.
 var (
-	CancelSQL    = cancelSQL + orderSQL
-	ListSQL      = listSQL + orderSQL + listOrder
-	PlaceSQL     = placeStatement.text
-	PlaceNames   = placeStatement.names
-	LockSQL      = lockSQL
-	BacklogSQL   = figures()["orders"]
-	LatenessSQL  = figures()["lateness"]
-	WhereSQL     = whereSQL
-	BookSQL      = bookSQL
-	NotBookedSQL = notBookedSQL
+	CancelSQL   = cancelSQL + orderSQL
+	ListSQL     = listSQL + orderSQL + listOrder
+	PlaceSQL    = placeStatement.text
+	PlaceNames  = placeStatement.names
+	LockSQL     = lockSQL
+	BacklogSQL  = figures()["orders"]
+	LatenessSQL = figures()["lateness"]
+	WhereSQL    = whereSQL
+	BookSQL     = bookSQL
 
 	InvariantsSQL = invariantsSQL
 )
 
 // The statements of the worker and the reconciler.
 var PendingSQL, CancelDueSQL = new(Service).Rows().Statements()
-
-// NewBookingGauge returns the gauge of the oldest order that is not booked.
-var NewBookingGauge = newBookingGauge
-
-// CheckBooking is the check of `doctor`.
-func (s *Store) CheckBooking(ctx context.Context) error { return s.checkBooking(ctx) }
 
 // MaxPlacementWait is the time that the first placement in the queue may wait before the service rejects further ones.
 const MaxPlacementWait = maxPlacementWait

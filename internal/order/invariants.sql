@@ -25,8 +25,8 @@ reserved AS MATERIALIZED ( -- otherwise PostgreSQL sorts the items before it sum
     GROUP BY i.product_id
 ),
 stock AS (
-    SELECT p.id, p.supply, p.available, coalesce(b.sold, 0) AS sold, coalesce(b.removed, 0) AS removed,
-           coalesce(r.pending, 0) AS pending, coalesce(r.not_booked, 0) AS not_booked, coalesce(r.booked, 0) AS booked
+    SELECT p.id, p.supply, p.available, coalesce(b.sold, 0) AS sold, coalesce(r.pending, 0) AS pending,
+           coalesce(r.not_booked, 0) AS not_booked, coalesce(r.booked, 0) AS booked
     FROM products p
     LEFT JOIN stock_books b ON b.product_id = p.id
     LEFT JOIN reserved r ON r.product_id = p.id
@@ -46,13 +46,12 @@ violations AS (
     FROM stock
     WHERE available NOT BETWEEN 0 AND supply
 
-    -- 1: the books say that as many units are sold as the booked paid orders and the removed orders have.
+    -- 1: the books say that as many units are sold as the booked paid orders have.
     UNION ALL
     SELECT 1, 'product ' || id,
-           format('its books say that %s are sold, %s of them in removed orders, and its booked orders have %s',
-                  sold, removed, booked)
+           format('its books say that %s are sold, and its booked orders have %s', sold, booked)
     FROM stock
-    WHERE $2::boolean AND sold <> removed + booked
+    WHERE $2::boolean AND sold <> booked
 
     -- 2: no order is both paid and cancelled. The end is in the order's row, so that an order has at most one. An ended
     -- order has the time and the actor of its end, and the reason if it is cancelled. A pending order has none of them.

@@ -14,9 +14,6 @@ type metrics struct {
 	paid      prometheus.Counter
 	cancelled *prometheus.CounterVec
 	lateness  *prometheus.HistogramVec
-
-	removed     prometheus.Counter
-	lastRemoval prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) metrics {
@@ -48,15 +45,6 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Help:    "Time from an unpaid order's due time to its timeout, by path: worker or reconciler.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600},
 		}, []string{"path"}),
-		removed: f.NewCounter(prometheus.CounterOpts{
-			Name: "orders_removed_total",
-			Help: "Ended orders that were removed.",
-		}),
-		lastRemoval: f.NewGauge(prometheus.GaugeOpts{
-			Name: "orders_removal_last_run_timestamp_seconds",
-			Help: "When a run of the removal last reached the newest order that it may remove, as a Unix time; " +
-				"at first the start of the process, and 0 if orders are kept for ever.",
-		}),
 	}
 	// These series begin at 0 now, because increase() does not count the event with which a series begins.
 	for _, actor := range []Actor{Worker, Reconciler} {

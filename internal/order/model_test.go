@@ -2,7 +2,6 @@ package order_test
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -43,7 +42,6 @@ func TestModel(t *testing.T) {
 			"endHold":    m.endHold,
 			"timeOut":    m.timeOut,
 			"book":       m.book,
-			"remove":     m.remove,
 			"":           m.check,
 		})
 	})
@@ -76,7 +74,6 @@ type modelOrder struct {
 	hold       time.Time // the end of its hold, zero if it is not held; it stays set when the order ends
 	holdEnded  bool      // its hold has ended, without a release
 	extensions int64     // by its customer
-	booked     bool
 }
 
 func (o *modelOrder) held() bool { return !o.hold.IsZero() }
@@ -366,31 +363,6 @@ func (m *model) book(rt *rapid.T) {
 	if n := testenv.Query[int](m.t, m.shop.DB,
 		`SELECT count(*) FROM orders WHERE NOT booked AND status <> 'pending'`); n > 0 {
 		rt.Fatalf("%d ended orders are not booked", n)
-	}
-	for _, o := range m.orders {
-		o.booked = o.status != order.Pending
-	}
-}
-
-// remove removes the booked orders. Their idempotency keys are free again.
-func (m *model) remove(rt *rapid.T) {
-	_, err := m.shop.RemoveOld(m.t.Context(), time.Microsecond)
-	if err != nil {
-		rt.Fatal(err)
-	}
-	maps.DeleteFunc(m.keys, func(_ string, p placement) bool { return p.order.booked })
-	var stay []*modelOrder
-	for _, o := range m.orders {
-		if !o.booked {
-			stay = append(stay, o)
-		} else if _, err := m.shop.Get(m.t.Context(), m.customer, o.id); parttest.ClassOf(err) != rest.NotFound {
-			rt.Fatalf("Get of the removed order %+v returns %v, want not found", o, err)
-		}
-	}
-	m.orders = stay
-	left := testenv.Query[int](m.t, m.shop.DB, `SELECT count(*) FROM orders WHERE customer_id = $1`, m.customer)
-	if left != len(stay) {
-		rt.Fatalf("%d orders of the customer are left, want %d", left, len(stay))
 	}
 }
 

@@ -23,7 +23,6 @@ type Options struct {
 	OrderTimeout   time.Duration `name:"order-timeout" default:"30m" help:"The time that a customer has to pay an order."`
 	OrderExtension time.Duration `name:"order-extension" default:"0s" help:"The time by which a customer can extend the deadline of an order. 0s: not at all."`
 	MaxExtensions  int64         `name:"max-extensions" default:"10" help:"How often a customer can extend the deadline of an order."`
-	Keep           time.Duration `name:"keep" default:"0s" help:"The time for which an order is kept after it has ended. 0s: for ever."`
 
 	Bounds
 }
@@ -38,7 +37,6 @@ type Bounds struct {
 const (
 	maxTimeout    = 30 * 24 * time.Hour // of the time to pay and of an extension, because the stock stays reserved
 	maxExtensions = 1000                // of an order
-	minKeep       = time.Second
 )
 
 // Check returns one error that names all options with wrong values.
@@ -54,9 +52,6 @@ func (o Options) Check() error {
 		errs = append(errs, fmt.Errorf("%s is %d, want 1 to %d; without extensions set %s to 0s",
 			app.OptionName("max-extensions"), o.MaxExtensions, maxExtensions, app.OptionName("order-extension")))
 	}
-	if o.Keep != 0 && o.Keep < minKeep {
-		errs = append(errs, fmt.Errorf("%s is %v, want at least %v, or 0s for ever", app.OptionName("keep"), o.Keep, minKeep))
-	}
 	return app.JoinErrors(errs...)
 }
 
@@ -67,8 +62,8 @@ func checkBound(flag string, bound int64) error {
 	return nil
 }
 
-// Add adds orders to a process: the customers' API, the task that cancels an order, the booker, the remover, the
-// invariants and the figures. cancel is the kind of task [CancelKind].
+// Add adds orders to a process: the customers' API, the task that cancels an order, the booker, the invariants
+// and the figures. cancel is the kind of task [CancelKind].
 func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, hooks Hooks) (*Service, error) {
 	store := NewStore(p.DB)
 	if p.Redis == nil {
@@ -78,7 +73,6 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 	if err := cancel.Handle(s.Rows(), delay.WorkerConfig{}); err != nil {
 		return nil, err
 	}
-	p.Metrics.MustRegister(newBookingGauge(store))
 	part := app.Part{
 		Contract: [][]byte{contract, rest.SignUpContract},
 		Routes: func(root, ops gin.IRouter) {
@@ -91,16 +85,10 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 
 		Relations:  []string{"orders_idempotency_key", "orders_pending_deadline", "orders_not_booked"},
 		Invariants: store.Invariants,
-		Checks: []app.Check{{
-			Subject: "booking", Good: "no ended order has waited for long to be booked", Run: store.checkBooking,
-		}},
-		Figures: figures(),
+		Figures:    figures(),
 	}
 	if !s.cfg.NoPayAtOnce {
 		part.Contract = append(part.Contract, payAtOnceContract)
-	}
-	if o.Keep > 0 {
-		part.Components = append(part.Components, app.Component{Role: app.Reconciler, Run: s.keepRemoving})
 	}
 	p.Add(part)
 	return s, nil

@@ -98,27 +98,16 @@ func (s *Service) List(
 	return orders, next, nil
 }
 
-// Where returns what operators ask about the order that has an id, or to which a row of another package with this id
-// refers. For the id "" it returns the orders that are overdue for the longest time, at most 20.
+// Where returns what operators ask about the order that has an id. For the id "" it returns the orders that are overdue
+// for the longest time, at most 20.
 func (s *Service) Where(ctx context.Context, id string) ([]app.Row, error) {
 	if id == "" {
 		return s.where(ctx, nil)
 	}
 	if order, err := keyset.ParseID(id); err == nil {
-		if rows, err := s.where(ctx, &order); err != nil || len(rows) > 0 {
-			return rows, err
-		}
+		return s.where(ctx, &order)
 	}
-	for _, d := range s.cfg.Dependents {
-		order, found, err := d.OrderOf(s.store.db.WithContext(ctx), id)
-		switch {
-		case err != nil:
-			return nil, err
-		case found:
-			return s.where(ctx, &order)
-		}
-	}
-	return nil, nil
+	return nil, nil // an order has no such id
 }
 
 // where runs where.sql for an order, or for the overdue orders if order is nil.

@@ -42,8 +42,6 @@ type Hooks struct {
 	// NotChargeable returns an error if a total cannot be charged. Charges says the same to place.sql.
 	NotChargeable func(totalCents int64, currency string) *rest.Error
 	Charges       string
-
-	Dependents []Dependent // the other packages whose rows refer to orders
 }
 
 // Publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded, but a caller need

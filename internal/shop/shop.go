@@ -31,8 +31,6 @@ type Shop struct {
 type Neighbour struct {
 	// Migrations are the sets of its modules, in their order. The core's set comes before them.
 	Migrations []migrations.Set
-	// Dependents are the packages whose rows refer to orders.
-	Dependents []order.Dependent
 	// Pages are what the module adds to the pages.
 	Pages []web.Extension
 	// Add adds the module to a process, and sets the hooks with which the orders call it. It returns a function that
@@ -55,7 +53,7 @@ func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slo
 		connections.Close()
 		return nil, err
 	}
-	hooks := order.Hooks{Dependents: n.Dependents}
+	var hooks order.Hooks
 	if tracer != nil {
 		hooks.Tracer, cfg.Tracer = tracer, tracer
 		log = trace.Logger(log)
@@ -107,20 +105,18 @@ func (s *Shop) build(ctx context.Context, o *Options, n Neighbour, hooks order.H
 }
 
 // checkModules returns an error if a process with these roles must not use the database, because the database has the
-// schema of a module that the program lacks. Orders may have to be paid in that module, and may have rows there. An API
-// without the module would give goods away, and a reconciler without it could remove orders whose rows are needed.
-// Workers and relays may use the database, because they treat orders as in every program.
+// schema of a module that the program lacks. Orders may have to be paid in that module, and an API without the module
+// would give goods away. The other roles may use the database, because they treat orders as in every program.
 func checkModules(ctx context.Context, c *app.Connections, cfg app.Config, log *slog.Logger) error {
 	others, err := migrations.OtherModules(ctx, c.Pool, cfg.Migrations...)
 	if err != nil || len(others) == 0 {
 		return err
 	}
 	modules := strings.Join(others, " and ")
-	if slices.Contains(cfg.Roles, app.API) || slices.Contains(cfg.Roles, app.Reconciler) {
+	if slices.Contains(cfg.Roles, app.API) {
 		return fmt.Errorf("the database has the schema of %[1]s, which this program lacks: with the role api it would "+
-			"let customers pay orders at once that must be paid elsewhere, and with the role reconciler it could "+
-			"remove orders whose rows are needed there: run the program that has %[1]s, or set %[2]s to another "+
-			"database", modules, app.OptionName("database-url"))
+			"let customers pay orders at once that must be paid elsewhere: run the program that has %[1]s, or set "+
+			"%[2]s to another database", modules, app.OptionName("database-url"))
 	}
 	log.Warn("the database has the schema of a module that this program lacks; "+
 		"its tables and tasks are left to the program that has it", "module", modules)

@@ -52,8 +52,7 @@ func TestSchemaOfAnotherModule(t *testing.T) {
 	}{
 		"every role without the module":  {all, without, false, false},
 		"api without the module":         {[]string{app.API}, without, false, false},
-		"reconciler without the module":  {[]string{app.Reconciler}, without, false, false},
-		"other roles without the module": {[]string{app.Relay, app.Worker}, without, true, true},
+		"other roles without the module": {[]string{app.Relay, app.Worker, app.Reconciler}, without, true, true},
 		"a tool without the module":      {nil, without, true, true},
 		"every role with the module":     {all, with, true, false},
 		"api with the module":            {[]string{app.API}, with, true, false},
@@ -100,8 +99,7 @@ func TestServeWithoutModule(t *testing.T) {
 	program := app.Program{Name: "shop", Out: io.Discard, Err: &printed}
 	err := options(t, app.API).Run(ctx, program, shop.Neighbour{})
 	const want = "shop: the database has the schema of books, which this program lacks: with the role api it would " +
-		"let customers pay orders at once that must be paid elsewhere, and with the role reconciler it could remove " +
-		"orders whose rows are needed there: run the program that has books, " +
+		"let customers pay orders at once that must be paid elsewhere: run the program that has books, " +
 		"or set SHOP_DATABASE_URL (--database-url) to another database\n"
 	if code := app.ExitCode(err, program); code != 1 || printed.String() != want {
 		t.Errorf("the exit code is %d, printed %q; want 1 and %q", code, printed.String(), want)

@@ -64,8 +64,6 @@ type provider struct {
 	toPages   *faulttest.Proxy
 	processes []*faulttest.Process // only the last one may run
 
-	recorded bool // recordRemoved was called
-
 	mu        sync.Mutex
 	checkouts map[*faulttest.Visit]map[string]*checkout // by the id of the payment
 
@@ -93,9 +91,6 @@ func startProvider(t paymentTimes) func(d *faulttest.Deployment) (faulttest.Part
 		d.Plans = slices.Concat(d.Plans, paymentPlans, paymentPlans) // most visits need the provider
 		d.Kinds = append(d.Kinds, settleKind, refundKind)
 		p := newProvider(d)
-		if d.Keeps > 0 {
-			p.recordRemoved()
-		}
 		return p, []string{
 			faulttest.EnvPrefix + "STRIPE_URL=http://" + p.toAPI.Addr(), faulttest.EnvPrefix + "STRIPE_KEY=" + stripeKey,
 			faulttest.EnvPrefix + "STRIPE_WEBHOOK_SECRET=" + webhookSecret, faulttest.EnvPrefix + "PUBLIC_URL=http://127.0.0.1:1",
@@ -393,7 +388,7 @@ func (p *provider) Check(l *faulttest.Load) (figures []string) {
 		}
 		c := *v.Customer
 		c.Base = p.d.Running("api")[0].URL
-		for _, pay := range p.paymentsOf(&c, v.ID) {
+		for _, pay := range paymenttest.Payments(&c, v.ID) {
 			row, made := ledger[pay.ID]
 			delete(unknown, pay.ID)
 			seen := p.checkouts[v][pay.ID]
@@ -433,41 +428,6 @@ func (p *provider) Check(l *faulttest.Load) (figures []string) {
 			counts["opened"], counts["succeeded"], counts["late"], p.late, counts["duplicate"], counts["mismatch"]),
 		fmt.Sprintf("money in cents: %d captured, %d applied, %d returned", total.captured, total.applied, total.returned),
 	}
-}
-
-// recordRemoved makes the database record the payments of orders that are removed, as the REST API shows them.
-func (p *provider) recordRemoved() {
-	p.d.T.Helper()
-	p.d.Exec(`CREATE TABLE removed_payments (order_id uuid, payment json);
-		CREATE INDEX ON removed_payments (order_id);
-		CREATE FUNCTION record_payment() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			INSERT INTO removed_payments SELECT OLD.order_id, json_build_object(
-				'id', OLD.id, 'order_id', OLD.order_id, 'state', OLD.state, 'applied', OLD.applied, 'amount_cents', OLD.amount_cents,
-				'currency', upper(OLD.currency), 'refund', (
-					SELECT json_build_object('state', state, 'reason', reason, 'amount_cents', amount_cents)
-					FROM refunds WHERE attempt_id = OLD.id ORDER BY created_at DESC, id DESC LIMIT 1));
-			IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
-			RETURN NEW;
-		END $$;
-		CREATE TRIGGER record_payment BEFORE DELETE OR UPDATE OF order_id ON payment_attempts FOR EACH ROW EXECUTE FUNCTION record_payment()`)
-	p.recorded = true
-}
-
-// paymentsOf returns the payments of an order, also if the order was removed.
-func (p *provider) paymentsOf(c *faulttest.Client, order string) (payments []paymenttest.Payment) {
-	p.d.T.Helper()
-	kept := func() bool {
-		return !p.recorded || p.d.Number(`SELECT count(*) FROM removed_rows WHERE id = $1`, order) == 0
-	}
-	if kept() {
-		if payments = paymenttest.Payments(c, order); kept() { // it was not removed meanwhile
-			return payments
-		}
-	}
-	payments = nil
-	text := testenv.Query[string](p.d.T, p.d.DB, `SELECT coalesce(json_agg(payment), '[]')::text FROM removed_payments WHERE order_id = $1`, order)
-	testenv.Must(p.d.T, json.Unmarshal([]byte(text), &payments))
-	return payments
 }
 
 // verdict returns what is wrong with a payment after everything has settled: a success ends in goods or in a refund,

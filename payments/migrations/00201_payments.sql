@@ -4,9 +4,7 @@
 
 CREATE TABLE payment_attempts (
     id                 uuid PRIMARY KEY,
-    -- A payment outlives its order, because the provider may still move its money. NULL: the order was removed.
-    order_id           uuid        REFERENCES orders ON DELETE RESTRICT,
-    removed_order      uuid,       -- the id of the order that was removed
+    order_id           uuid        NOT NULL REFERENCES orders ON DELETE RESTRICT,
     number             smallint    NOT NULL, -- of the attempt among those of its order, from 1
     amount_cents       bigint      NOT NULL CHECK (amount_cents > 0), -- in the currency's smallest unit
     currency           text        NOT NULL CHECK (currency ~ '^[a-z]{3}$'), -- lower case, as the provider writes it
@@ -40,10 +38,7 @@ CREATE TABLE payment_attempts (
             ELSE false
         END),
     CONSTRAINT payment_attempts_applied CHECK (NOT applied OR (state = 'succeeded' AND captured_cents = amount_cents)),
-    CONSTRAINT payment_attempts_session CHECK (session_id <> '' AND checkout_url <> '' AND payment_intent <> ''),
-    CONSTRAINT payment_attempts_removed CHECK (
-        CASE WHEN order_id IS NULL THEN removed_order IS NOT NULL AND state = 'succeeded' AND next_check IS NULL
-             ELSE removed_order IS NULL END)
+    CONSTRAINT payment_attempts_session CHECK (session_id <> '' AND checkout_url <> '' AND payment_intent <> '')
 );
 CREATE UNIQUE INDEX payment_attempts_live ON payment_attempts (order_id) WHERE state IN ('creating', 'open');
 CREATE UNIQUE INDEX payment_attempts_applied ON payment_attempts (order_id) WHERE applied;
@@ -168,8 +163,6 @@ CREATE TABLE provider_movements (
 );
 CREATE INDEX provider_movements_intent ON provider_movements (intent);
 CREATE INDEX provider_movements_unclaimed ON provider_movements (intent) WHERE attempt_id IS NULL;
--- The deletion of an attempt looks for movements that refer to it.
-CREATE INDEX provider_movements_attempt ON provider_movements (attempt_id) WHERE attempt_id IS NOT NULL;
 
 -- The payments that were ever found without an attempt, by payment intent. What is unclaimed of them follows from their
 -- movements. An operator keeps the money of a payment whose customer has the goods.

@@ -8,7 +8,7 @@ export function add(page) {
   addStylesheet('/assets/opswhereis.css');
   const id = element('input', { id: 'whereis-id', required: true, maxLength: 255, autocomplete: 'off', spellcheck: false });
   const form = element('form', {},
-    element('label', { htmlFor: 'whereis-id' }, 'The id of an order, or of something that refers to it'),
+    element('label', { htmlFor: 'whereis-id' }, 'The id of an order'),
     element('div', { className: 'row' }, id, element('button', { type: 'submit' }, 'Find')));
   const next = element('p', { id: 'whereis-next', role: 'status' });
   const more = element('div', { id: 'whereis-more' });

@@ -18,7 +18,6 @@ import (
 func payments(o payment.Options) shop.Neighbour {
 	return shop.Neighbour{
 		Migrations: []migrations.Set{paymentsmigrations.Set},
-		Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
 		Pages:      web.Pages,
 		Add: func(ctx context.Context, p *app.Process, h *order.Hooks) (func(*shop.Shop) error, error) {
 			finish, err := payment.Add(ctx, p, o, h)

@@ -68,5 +68,5 @@ func ClaimBooks(ctx context.Context, r *books.Reconciliation) (due bool, err err
 	return r.Claim(ctx)
 }
 
-// DeleteOld deletes old events and reports, at most limit rows in a statement.
+// DeleteOld deletes old events, at most limit rows in a statement.
 func DeleteOld(ctx context.Context, db *gorm.DB, limit int64) error { return deleteOld(ctx, db, limit) }

@@ -120,10 +120,7 @@ func (s *shop) start(t testing.TB, p provider.Provider) {
 	s.connect(provider.NewCalls(p, provider.CallsConfig{}, log, s.metrics), s.notified, config, log, s.metrics)
 	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{
 		Options: order.Options{OrderTimeout: timeout, OrderExtension: extension, MaxExtensions: 1},
-		Hooks: order.Hooks{
-			Changed:    s.notified.Notify,
-			Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
-		},
+		Hooks:   order.Hooks{Changed: s.notified.Notify},
 	}, log, prometheus.NewRegistry())
 	s.due = reconcile.NewTable(s.gorm, order.CancelKind, s.orders.Rows(), nil, log)
 	s.product = uuid.New()

@@ -1,5 +1,5 @@
 // Package payment adds payments at a payment provider to the shop: see [Add]. It has what belongs to no single part:
-// options, the HTTP API, the receiver of webhooks, the invariants and the removal of old orders.
+// options, the HTTP API, the receiver of webhooks and the invariants.
 //
 // The parts are attempt, refund and books. They call the provider by package provider.
 package payment
@@ -32,8 +32,7 @@ var contract []byte
 const checkLease = 10500 * time.Millisecond
 
 // Add adds payments to a process, and changes how its orders are connected. It returns a function that adds what needs
-// the orders. Without a key of the provider it adds nothing: nobody can pay there. Every process needs
-// [PaymentsOfOrders] besides, so that without a key, too, an order is removed together with its payments.
+// the orders. Without a key of the provider it adds nothing: nobody can pay there.
 func Add(
 	ctx context.Context, p *app.Process, o Options, hooks *order.Hooks,
 ) (finish func(*rest.Tokens, *order.Service) error, err error) {

@@ -4,7 +4,7 @@ WITH attempt AS (
     SELECT CASE WHEN a.state = 'open' AND (o.status <> 'pending'
                        OR checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) <= now())
                 THEN 'closing' ELSE a.state END AS state, a.next_check
-    FROM payment_attempts a LEFT JOIN orders o ON o.id = a.order_id
+    FROM payment_attempts a JOIN orders o ON o.id = a.order_id
 ),
 money AS (
     SELECT upper(a.currency) AS currency, sum(a.captured_cents) AS captured_cents,
@@ -41,7 +41,7 @@ SELECT json_build_object(
     'failed_refunds', (
         SELECT coalesce(json_agg(failed ORDER BY ended_at DESC), '[]')
         FROM (
-            SELECT r.id, coalesce(a.order_id, a.removed_order) AS order_id, r.amount_cents, upper(a.currency) AS currency, r.error, r.ended_at
+            SELECT r.id, a.order_id, r.amount_cents, upper(a.currency) AS currency, r.error, r.ended_at
             FROM refunds r JOIN payment_attempts a ON a.id = r.attempt_id
             WHERE r.state = 'failed'
             ORDER BY r.ended_at DESC
@@ -51,7 +51,7 @@ SELECT json_build_object(
     'unconfirmed_refunds', (
         SELECT coalesce(json_agg(unconfirmed ORDER BY created_at), '[]')
         FROM (
-            SELECT r.id, coalesce(a.order_id, a.removed_order) AS order_id, r.state, r.amount_cents, upper(a.currency) AS currency, r.error, r.created_at
+            SELECT r.id, a.order_id, r.state, r.amount_cents, upper(a.currency) AS currency, r.error, r.created_at
             FROM refunds r JOIN payment_attempts a ON a.id = r.attempt_id
             WHERE r.state IN ('owed', 'sent')
             ORDER BY r.created_at

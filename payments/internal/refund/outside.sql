@@ -9,6 +9,6 @@ WITH settled AS (
     RETURNING attempt_id
 )
 SELECT EXISTS (SELECT FROM refunds WHERE id = $1::uuid) AS found, a.id IS NOT NULL AS moved,
-       coalesce(a.order_id, a.removed_order) AS order_id, o.customer_id
+       a.order_id, o.customer_id
 FROM (VALUES (true)) AS always LEFT JOIN settled s ON true
 LEFT JOIN payment_attempts a ON a.id = s.attempt_id LEFT JOIN orders o ON o.id = a.order_id

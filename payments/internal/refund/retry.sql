@@ -14,6 +14,6 @@ owed AS (
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT EXISTS (SELECT FROM refunds WHERE id = $1::uuid) AS found, r.id IS NOT NULL AS moved,
-       coalesce(a.order_id, a.removed_order) AS order_id, o.customer_id, r.next_check AS due_at, clock_timestamp() AS server_time
+       a.order_id, o.customer_id, r.next_check AS due_at, clock_timestamp() AS server_time
 FROM (VALUES (true)) AS always LEFT JOIN retried r ON true
 LEFT JOIN payment_attempts a ON a.id = r.attempt_id LEFT JOIN orders o ON o.id = a.order_id

@@ -12,8 +12,8 @@ WITH due AS MATERIALIZED (
 UPDATE refunds r
 SET next_check = due.at + least(greatest((due.at - r.created_at) / 10, interval '2 s'), interval '30 s')
 FROM due JOIN refunds old ON old.id = due.id JOIN payment_attempts a ON a.id = old.attempt_id
-    LEFT JOIN orders o ON o.id = a.order_id -- an old order may be removed
+    JOIN orders o ON o.id = a.order_id
 WHERE r.id = due.id
 RETURNING r.id, r.state, r.try, coalesce(r.error, '') AS error, r.amount_cents,
-          r.next_check, a.payment_intent, coalesce(a.order_id, a.removed_order) AS order_id, o.customer_id,
+          r.next_check, a.payment_intent, a.order_id, o.customer_id,
           due.at - r.created_at >= $2::bigint * interval '1 microsecond' AS old
