@@ -57,6 +57,13 @@ CREATE TABLE orders (
             WHEN 'pending' THEN ended_by IS NULL
             ELSE coalesce(ended_by IN ('customer', 'worker', 'reconciler', 'provider'), false)
         END),
+    -- A customer pays or cancels an order only while it is not held, and a provider pays it only while it is.
+    CONSTRAINT orders_held CHECK (
+        CASE ended_by
+            WHEN 'customer' THEN hold_until IS NULL
+            WHEN 'provider' THEN hold_until IS NOT NULL
+            ELSE true
+        END),
     CONSTRAINT orders_expires_at CHECK (expires_at > created_at),
     CONSTRAINT orders_hold_until CHECK (hold_until > expires_at),
     CONSTRAINT orders_paid_at CHECK (paid_at < due_at),

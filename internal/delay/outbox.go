@@ -138,6 +138,10 @@ func (o *Outbox) take(ctx context.Context, grace time.Duration, limit int, publi
 	}
 	defer tx.Rollback() //nolint:errcheck // no effect after a commit
 
+	// The transaction is idle while Redis is asked.
+	if _, err := tx.ExecContext(ctx, `SET LOCAL idle_in_transaction_session_timeout = '10s'`); err != nil {
+		return 0, fmt.Errorf("begin the transaction of the relay: %w", err)
+	}
 	rows, err := tx.QueryContext(ctx, takeSQL, o.kind, grace.Microseconds(), limit)
 	if err != nil {
 		return 0, fmt.Errorf("take from the outbox: %w", err)

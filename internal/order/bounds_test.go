@@ -161,7 +161,7 @@ func TestRejectionNamesOrdersOfSameBatch(t *testing.T) {
 // deadline-passed.
 func TestOverdueOrdersAreNotOpen(t *testing.T) {
 	for name, test := range map[string]struct {
-		steps string // see [ordertest.States]
+		steps string // see [ordertest.Shop.Do]
 		open  bool
 	}{
 		"pending":                      {"", true},

@@ -20,7 +20,9 @@ locked AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),
 ended AS (
-    -- expires_at = l.expires_at and so on: see pay.sql.
+    -- expires_at = l.expires_at and so on: PostgreSQL first computes the new row from the statement's snapshot and
+    -- checks its constraints, and only then follows the row to its latest version. If another session has moved the
+    -- deadline or the hold since the snapshot, the time would violate a constraint with the old values.
     UPDATE orders o SET status = 'cancelled', cancelled_at = clock_timestamp(), ended_by = $2::text,
         cancel_reason = 'timeout', expires_at = l.expires_at, hold_until = l.hold_until
     FROM locked l

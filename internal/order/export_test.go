@@ -15,8 +15,7 @@ import (
 
 // The statements whose plans or locks tests check, and which benchmarks execute.
 var (
-	CancelSQL   = cancelSQL + orderSQL
-	ListSQL     = listSQL + orderSQL + listOrder
+	ListSQL     = listSQL
 	PlaceSQL    = placeStatement.text
 	PlaceNames  = placeStatement.names
 	LockSQL     = lockSQL
@@ -24,6 +23,8 @@ var (
 	LatenessSQL = figures()["lateness"]
 	WhereSQL    = whereSQL
 	BookSQL     = bookSQL
+
+	ReturnStockSQL = returnStockSQL
 
 	InvariantsSQL = invariantsSQL
 )
@@ -119,3 +120,10 @@ func (n Named) Text() string { return n.text }
 
 // Values returns the arguments in the order of the numbers.
 func (n Named) Values(arguments map[string]any) []any { return n.values(arguments) }
+
+// TakeEvents returns the events that the methods of an order have added, and removes them from it.
+func TakeEvents(o *Order) []Event {
+	events := o.events
+	o.events = nil
+	return events
+}

@@ -1,8 +1,6 @@
 package order_test
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,113 +13,6 @@ import (
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
-
-// TestOperationsInEachState does each operation on an order in each state. See [ordertest.Shop.CheckOperation] for how
-// the results are written.
-func TestOperationsInEachState(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	results := map[string]map[string]string{ // by state and operation; a missing operation is "ok" and changes nothing
-		"pending":                            free,
-		"near the deadline":                  free,
-		"extended":                           free,
-		"extended beyond its first deadline": free,
-		"moved earlier":                      but(free, "move earlier", "ok pending: rescheduled operator"), // by milliseconds to a later time
-		"moved later":                        free,
-		"held and released":                  free,
-		"extended twice":                     but(free, "extend", "not-extendable pending"),
-		"held":                               held,
-		"held near the deadline":             held,
-		"held and extended":                  held,
-		"held and moved later":               held,
-		"held past the deadline": {
-			"pay": passed, "extend": passed, "move earlier": passed, "move later": passed,
-			"cancel": "checkout-open pending",
-		},
-		"hold ended":                            due,
-		"released past the deadline":            due,
-		"overdue":                               due,
-		"paid":                                  endedPaid,
-		"paid near the deadline":                endedPaid,
-		"paid while held":                       endedPaid,
-		"paid after the deadline":               endedPaid,
-		"paid, held after an extension":         endedPaid,
-		"cancelled":                             endedByCustomer,
-		"cancelled after its hold was released": endedByCustomer,
-		"timed out":                             endedByTimeout,
-		"timed out after its hold":              endedByTimeout,
-		"timed out after it was released":       endedByTimeout,
-		"timed out after an extension":          endedByTimeout,
-	}
-	for name, operation := range s.Operations() {
-		ofOperation := map[string]string{}
-		for state, byOperation := range results {
-			ofOperation[state] = byOperation[name]
-		}
-		s.CheckOperation(t, name, operation, ofOperation)
-	}
-}
-
-// The results of the operations, as [ordertest.Shop.CheckOperation] writes them, on orders that
-var (
-	// are pending before their deadline, and not held
-	free = map[string]string{
-		"pay":          "ok paid: paid customer",
-		"cancel":       cancelled,
-		"extend":       "ok pending: rescheduled customer",
-		"move earlier": "ok pending: rescheduled operator owes order.cancel",
-		"move later":   "ok pending: rescheduled operator",
-	}
-	// are held before their deadline
-	held = map[string]string{
-		"pay":          "checkout-open pending",
-		"cancel":       "checkout-open pending",
-		"extend":       "ok pending: rescheduled customer",
-		"move earlier": "checkout-open pending",
-		"move later":   "ok pending: rescheduled operator",
-	}
-	// are due because their deadline has passed
-	due = map[string]string{
-		"pay": passed, "cancel": passed, "extend": passed, "move earlier": passed, "move later": passed,
-		"time out": "ok cancelled timeout: cancelled worker",
-	}
-	endedPaid = map[string]string{
-		"cancel": "order-paid paid", "extend": "order-paid paid", "move earlier": "order-paid paid", "move later": "order-paid paid",
-	}
-	endedByCustomer = map[string]string{
-		"pay": cancelledBefore, "extend": cancelledBefore, "move earlier": cancelledBefore, "move later": cancelledBefore,
-	}
-	endedByTimeout = map[string]string{
-		"pay": timedOut, "cancel": timedOut, "extend": timedOut, "move earlier": timedOut, "move later": timedOut,
-	}
-)
-
-const (
-	passed          = "deadline-passed pending"
-	timedOut        = "deadline-passed cancelled timeout"
-	cancelled       = "ok cancelled customer: cancelled customer"
-	cancelledBefore = "order-cancelled cancelled customer"
-)
-
-// but returns results with other results of some operations: pairs of an operation and its result.
-func but(results map[string]string, pairs ...string) map[string]string {
-	results = maps.Clone(results)
-	for pair := range slices.Chunk(pairs, 2) {
-		results[pair[0]] = pair[1]
-	}
-	return results
-}
-
-// TestStatementSeesMovedOrder has each operation wait for the lock of an order that another session changes.
-func TestStatementSeesMovedOrder(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	for name, operation := range s.Operations() {
-		if name != "time out" { // it skips locked orders; TestTimeoutSeesMovedOrder tests it
-			s.CheckMovedOrder(t, name, operation)
-		}
-	}
-}
 
 // TestTimeoutSeesMovedOrder moves an order between the moment of the snapshot of the worker's statement and the moment
 // when it locks the order.
@@ -237,35 +128,4 @@ func TestExtensionLongerThanTheHold(t *testing.T) {
 		t.Errorf("Pay after the release, before the new deadline: %v", err)
 	}
 	s.CheckInvariants(t, 0)
-}
-
-// TestNoExtension has a shop that extends no deadlines.
-func TestNoExtension(t *testing.T) {
-	s := newShop(t, func(c *order.Config) { c.OrderExtension = 0 })
-	customer, product := s.Customer(t), s.Product(t, 2)
-	o := s.place(t, customer, line(product, 1))
-	if _, err := s.Extend(t.Context(), customer, o.ID); parttest.ClassOf(err) != order.NotExtendable ||
-		o.ExtensionSeconds != 0 {
-		t.Errorf("Extend of an order with extension_seconds %v returns %v, want code %s", o.ExtensionSeconds, err,
-			order.NotExtendable.Code)
-	}
-	if _, err := s.Pay(t.Context(), customer, o.ID); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Extend(t.Context(), customer, o.ID); parttest.ClassOf(err) != order.AlreadyPaid {
-		t.Errorf("Extend of a paid order returns %v, want code %s", err, order.AlreadyPaid.Code)
-	}
-}
-
-// TestWithoutTasks uses a store of a service without Redis. It writes no outbox rows.
-func TestWithoutTasks(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	s.Store.WithoutTasks()
-	customer, product := s.Customer(t), s.Product(t, 10)
-	o := s.place(t, customer, line(product, 1))
-	testenv.Must(t, s.Move(t, o.ID, time.Minute))
-	if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM outbox`); n != 0 {
-		t.Errorf("the outbox has %d messages, want none", n)
-	}
 }

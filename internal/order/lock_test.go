@@ -147,7 +147,7 @@ func TestProductsAreLockedInIDOrder(t *testing.T) {
 		args      []any
 	}{
 		"place":    {order.LockSQL, []any{[]uuid.UUID{high, low}, []uuid.UUID{customer}, "0"}},
-		"cancel":   {order.CancelSQL, []any{pending, customer}},
+		"cancel":   {order.ReturnStockSQL, []any{pending}},
 		"time out": {order.CancelDueSQL, []any{[]uuid.UUID{due}, "worker"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,8 +1,7 @@
 // Package order places orders that reserve stock and must be paid by a deadline.
 //
 // The promise: an order that is not paid by its deadline is cancelled and its stock is released, once, and a paid order
-// is never cancelled. Each step of an order's life is one conditional statement, which locks the order's row before it
-// reads the database's clock. Only a timeout may read the clock earlier, which can only make it later:
+// is never cancelled.
 //
 //	          pay, before the deadline
 //	pending ───────────────────────────▶ paid
@@ -10,21 +9,21 @@
 //	   ├─ its customer cancels, before the deadline ─▶ cancelled (customer)
 //	   └─ the deadline passes ───────────────────────▶ cancelled (timeout)
 //
-// The worker takes the last step with [reconcile.Table.Handle] when the order's task is due. If the worker does not,
-// the reconciler takes the step with [reconcile.Table.TimeOut]. However late the step is taken, an order cannot be paid
-// after its deadline.
+// Each step of an order's life is a method of [Order], which decides. [Store.Update] locks and reads the order before,
+// and writes it afterwards, in one transaction. Only timeouts are decided by a statement, for a whole batch: the worker
+// takes this step with [reconcile.Table.Handle] when the order's task is due, and if the worker does not, the reconciler
+// takes it with [reconcile.Table.TimeOut]. However late that is, an order cannot be paid after its deadline.
 //
-// Another package can hold a pending order beyond its deadline, while the customer pays it elsewhere: it sets
-// orders.hold_until, in a statement that holds the lock of the order's row. A held order cannot be paid with
-// [Service.Pay], and its customer cannot cancel it. A hold ends when the other package pays the order or clears the
-// hold, and at the latest at hold_until. The due time of an order, orders.due_at, is when the order ends unless it is
+// The deadline can be moved until it passes: to a later time by the order's customer, and to any time by an operator.
+//
+// Another package can hold a pending order beyond its deadline, while the customer pays it elsewhere. A held order
+// cannot be paid at once, and its customer cannot cancel it. The hold ends when the other package pays or releases the
+// order, and at the latest at orders.hold_until. The due time of an order, orders.due_at, is when it ends unless it is
 // paid or cancelled before: the end of its hold or, without a hold, its deadline.
-//
-// The deadline can be moved until it passes: to a later time by the order's customer, with [Service.Extend], and to any
-// time by an operator, with [Service.Reschedule]. A later deadline moves the end of a hold with it.
 package order
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
@@ -57,15 +56,19 @@ const (
 type Actor string
 
 // Worker and Reconciler cancel orders that are due: the worker when it claims their tasks, the reconciler when it finds
-// them overdue. An operator moves deadlines. The package that pays a held order writes the actor "provider".
+// them overdue. An operator moves deadlines. A provider is where a customer pays a held order.
 const (
 	Customer   Actor = "customer"
 	Operator   Actor = "operator"
+	Provider   Actor = "provider"
 	Worker           = Actor(reconcile.ByWorker)
 	Reconciler       = Actor(reconcile.ByReconciler)
 )
 
-// Order is an order as its customer sees it. All times are read from the database's clock.
+// Order is an order as its customer sees it. All times are read from the database's clock. Its methods are the rules of
+// an order's life: each changes the order as a customer, an operator or a provider may at ServerTime, or returns the
+// reason why it may not be changed, and changes nothing. A request that was done before changes nothing either, and is
+// no error.
 type Order struct {
 	ID           uuid.UUID    `json:"id"`
 	CustomerID   uuid.UUID    `json:"-"`
@@ -82,7 +85,8 @@ type Order struct {
 	Extensions  int64      `json:"extensions,omitempty"` // how often the customer extended the deadline
 	PaidAt      *time.Time `json:"paid_at,omitempty"`
 	CancelledAt *time.Time `json:"cancelled_at,omitempty"`
-	ServerTime  time.Time  `json:"server_time"` // the time of the answer, by the database's clock
+	EndedBy     Actor      `json:"-"`           // "" while the order is pending
+	ServerTime  time.Time  `json:"server_time"` // when the order was read; in [Store.Update], with its row locked
 
 	// ExtensionSeconds is by how much the customer can extend the deadline now; 0: not at all.
 	ExtensionSeconds float64 `json:"extension_seconds,omitempty" gorm:"-"`
@@ -91,22 +95,164 @@ type Order struct {
 
 	// PayAtOnce reports whether the customer can pay the order now with [Service.Pay].
 	PayAtOnce bool `json:"pay_at_once,omitempty" gorm:"-"`
+
+	events []Event // that the methods have added
 }
 
-// isHeld reports whether the order is held at the time ServerTime.
+// Pay pays the order at once, before its deadline.
+func (o *Order) Pay() error {
+	if o.Status == Paid {
+		return nil
+	}
+	if err := o.WhyNotPayable(); err != nil {
+		return err
+	}
+	if o.HoldUntil != nil {
+		return CheckoutOpen.Errorf("The order has an open checkout: pay it there.")
+	}
+	o.pay(Customer)
+	return nil
+}
+
+// WhyNotPayable returns the reason why no payment of the order can begin, or nil if one can. It does not ask whether the
+// order is held.
+func (o *Order) WhyNotPayable() error { return o.whyEnded("paid") }
+
+// Cancel cancels the order for its customer, before its deadline.
+func (o *Order) Cancel() error {
+	switch {
+	case o.CancelReason == ByCustomer:
+		return nil
+	case o.Status == Pending && o.isHeld():
+		return CheckoutOpen.Errorf("The order has an open checkout: close it, and then cancel the order.")
+	}
+	if err := o.whyEnded("cancelled by its customer"); err != nil {
+		return err
+	}
+	o.Status, o.CancelReason, o.CancelledAt, o.EndedBy = Cancelled, ByCustomer, new(o.ServerTime), Customer
+	return nil
+}
+
+// Extend moves the deadline by a time to a later one, for the customer, who may do so a number of times before it passes.
+func (o *Order) Extend(by time.Duration, times int64) error {
+	if err := o.whyEnded("given another deadline"); err != nil {
+		return err
+	}
+	switch {
+	case by == 0:
+		return NotExtendable.Errorf("Customers cannot extend deadlines in this shop.")
+	case o.Extensions >= times:
+		return NotExtendable.Errorf("The deadline has been extended as often as it can be: %d times.", o.Extensions)
+	}
+	o.Extensions++
+	o.move(o.ExpiresAt.Add(by), Customer, "")
+	return nil
+}
+
+// The bounds of the time from now to a deadline that an operator sets. The longer one is also a bound of [Options].
+const (
+	minDeadline = time.Second
+	maxDeadline = maxTimeout
+)
+
+// Reschedule moves the deadline for an operator, before it passes, to a time from a second to 30 days from now. A held
+// order gets no earlier deadline, because its customer is paying it.
+func (o *Order) Reschedule(deadline time.Time, reason string) error {
+	if err := o.whyEnded("given another deadline"); err != nil {
+		return err
+	}
+	deadline = deadline.Round(time.Microsecond) // as the database stores it
+	left := deadline.Sub(o.ServerTime)
+	switch {
+	case deadline.Equal(o.ExpiresAt):
+		return nil
+	case left < minDeadline || left > maxDeadline:
+		return rest.InvalidFields(rest.FieldError{Pointer: "/deadline", Detail: fmt.Sprintf(
+			"must be from a second to 30 days after the present, which is %s by the database's clock", stamp(o.ServerTime))})
+	case o.HoldUntil != nil && deadline.Before(o.ExpiresAt):
+		return CheckoutOpen.Errorf("The order is held until %s, because its customer is paying it. "+
+			"Its deadline, %s, can only be moved to a later time.", stamp(*o.HoldUntil), stamp(o.ExpiresAt))
+	}
+	o.move(deadline, Operator, reason)
+	return nil
+}
+
+// Hold holds the order until a time after its deadline, before the deadline passes.
+func (o *Order) Hold(until time.Time) error {
+	if err := o.WhyNotPayable(); err != nil {
+		return err
+	}
+	if o.HoldUntil != nil {
+		return CheckoutOpen.Errorf("The order has an open checkout already.")
+	}
+	o.holdUntil(&until)
+	o.add(Event{Type: "held", Actor: Customer})
+	return nil
+}
+
+// Release ends the hold of a pending order, if it is held.
+func (o *Order) Release(by Actor) {
+	if o.Status == Pending && o.HoldUntil != nil {
+		o.holdUntil(nil)
+		o.add(Event{Type: "released", Actor: by})
+	}
+}
+
+// PayHeld pays the order for a provider, before its hold ends. It reports whether it did: a success that comes too late,
+// or a second one, does not pay the order.
+func (o *Order) PayHeld() bool {
+	if o.Status != Pending || !o.isHeld() {
+		return false
+	}
+	o.pay(Provider)
+	return true
+}
+
+func (o *Order) pay(by Actor) { o.Status, o.PaidAt, o.EndedBy = Paid, new(o.ServerTime), by }
+
+// move moves the deadline, and the end of the hold by the same time.
+func (o *Order) move(deadline time.Time, by Actor, reason string) {
+	later := deadline.Sub(o.ExpiresAt)
+	o.ExpiresAt, o.DueAt = deadline, deadline
+	if o.HoldUntil != nil {
+		until := o.HoldUntil.Add(later)
+		o.holdUntil(&until)
+	}
+	o.add(Event{Type: "rescheduled", Actor: by, Deadline: &deadline, Reason: reason})
+}
+
+func (o *Order) holdUntil(until *time.Time) {
+	o.HoldUntil, o.DueAt = until, o.ExpiresAt
+	if until != nil {
+		o.DueAt = *until
+	}
+}
+
+func (o *Order) add(e Event) {
+	e.At = o.ServerTime
+	o.events = append(o.events, e)
+}
+
+// isHeld reports whether the order is held at ServerTime.
 func (o *Order) isHeld() bool { return o.HoldUntil != nil && o.ServerTime.Before(*o.HoldUntil) }
 
-// tooLate returns the error for a change of an order whose deadline has passed, although the order may still be
-// pending. change says what cannot be done any more, for example "paid".
-func (o *Order) tooLate(change string) error {
+// whyEnded returns the reason why an order that has ended, or whose deadline has passed, cannot be changed any more, or
+// nil if it can. change says what cannot be done, for example "paid".
+func (o *Order) whyEnded(change string) error {
 	state := "It will be cancelled within seconds"
 	switch {
+	case o.Status == Paid:
+		return AlreadyPaid.Errorf("The order was paid at %s and cannot be %s any more.", stamp(*o.PaidAt), change)
+	case o.CancelReason == ByCustomer:
+		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s and cannot be %s any more.",
+			stamp(*o.CancelledAt), change)
+	case o.Status == Pending && o.ServerTime.Before(o.ExpiresAt):
+		return nil
 	case o.Status == Cancelled:
 		state = "It is cancelled, its stock is released"
 	case o.isHeld():
 		return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. It is held until %s: a payment that its "+
-			"customer has begun is still accepted.",
-			stamp(o.ExpiresAt), stamp(*o.HoldUntil))
+			"customer has begun is still accepted.", stamp(o.ExpiresAt), stamp(*o.HoldUntil))
 	}
 	return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. %s, and it cannot be %s any more.",
 		stamp(o.ExpiresAt), state, change)

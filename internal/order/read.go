@@ -14,10 +14,6 @@ import (
 )
 
 var (
-	//go:embed get.sql
-	getSQL string
-	//go:embed list.sql
-	listSQL string
 	//go:embed seed.sql
 	seedSQL string
 	//go:embed where.sql
@@ -41,13 +37,26 @@ func (s *Store) SeedProducts(ctx context.Context) error {
 	return nil
 }
 
+const (
+	getSQL = selectOrders + `WHERE o.id = $1 AND o.customer_id = $2`
+	// The last order of the page before is $2 and $3; a $2 that is NULL stands for the first page.
+	listSQL = selectOrders + `
+		WHERE o.customer_id = $1 AND (o.created_at, o.id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
+		ORDER BY o.created_at DESC, o.id DESC LIMIT $4`
+)
+
 // Get returns one of a customer's orders.
 func (s *Service) Get(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.run(ctx, id, getSQL, id, customer)
-	if err != nil {
-		return nil, err
+	var o Order
+	found, err := postgres.Scan(ctx, s.store.db, &o, getSQL, id, customer)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read order %s: %w", id, err)
+	case !found:
+		return nil, noOrder(id)
 	}
-	return &c.Order, nil
+	s.setActions(&o)
+	return &o, nil
 }
 
 // Events returns the audit trail of one of a customer's orders, oldest first.
@@ -67,9 +76,6 @@ func (s *Service) Events(ctx context.Context, customer, id uuid.UUID) ([]Event, 
 	return events, nil
 }
 
-// listOrder completes list.sql after order.sql.
-const listOrder = "ORDER BY o.created_at DESC, o.id DESC"
-
 // List returns up to limit of a customer's orders, newest first, and the cursor of the next page. It starts behind the
 // cursor after, or with the newest order if after is nil. The returned cursor is nil after the last page.
 func (s *Service) List(
@@ -82,7 +88,7 @@ func (s *Service) List(
 	}
 	orders = []Order{}
 	more := limit + 1 // the last one only shows that there is a next page
-	_, err = postgres.Scan(ctx, s.store.db, &orders, listSQL+orderSQL+listOrder, customer, at, id, more)
+	_, err = postgres.Scan(ctx, s.store.db, &orders, listSQL, customer, at, id, more)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list orders: %w", err)
 	}

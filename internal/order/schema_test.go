@@ -35,6 +35,12 @@ func TestSchemaRejectsInvalidRows(t *testing.T) {
 			SET hold_until = expires_at + interval '1 h', status = 'paid', ended_by = 'worker', paid_at = expires_at + interval '1 h' WHERE id = $1`, "orders_paid_at"},
 		"a timeout before the end of the hold": {`UPDATE orders
 			SET hold_until = expires_at + interval '1 h', status = 'cancelled', ended_by = 'worker', cancel_reason = 'timeout', cancelled_at = expires_at WHERE id = $1`, "orders_cancelled_at"},
+		"a held order that its customer pays at once": {`UPDATE orders
+			SET hold_until = expires_at + interval '1 h', status = 'paid', ended_by = 'customer', paid_at = created_at WHERE id = $1`, "orders_held"},
+		"a held order that its customer cancels": {`UPDATE orders
+			SET hold_until = expires_at + interval '1 h', status = 'cancelled', ended_by = 'customer', cancel_reason = 'customer', cancelled_at = created_at WHERE id = $1`, "orders_held"},
+		"a provider's payment of an order that is not held": {`UPDATE orders
+			SET status = 'paid', ended_by = 'provider', paid_at = created_at WHERE id = $1`, "orders_held"},
 		"a hold that ends at the deadline": {`UPDATE orders
 			SET hold_until = expires_at WHERE id = $1`, "orders_hold_until"},
 		"an unknown event": {`INSERT INTO order_events (order_id, type, actor, at) VALUES ($1, 'lost', 'worker', now())`, "order_events_type"},
@@ -65,10 +71,10 @@ func TestSchemaRejectsInvalidRows(t *testing.T) {
 			SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = expires_at, ended_by = 'operator'
 			WHERE id = $1`, "orders_ended_by"},
 		"a payment after the deadline of a hold that was cleared": {`UPDATE orders
-			SET status = 'paid', ended_by = 'provider', hold_until = NULL, paid_at = expires_at
+			SET status = 'paid', ended_by = 'customer', hold_until = NULL, paid_at = expires_at
 			WHERE id = $1`, "orders_paid_at"},
 		"a held payment that clears its hold after the deadline": {`UPDATE orders
-			SET status = 'paid', ended_by = 'provider', hold_until = NULL, paid_at = expires_at + interval '1 s'
+			SET status = 'paid', ended_by = 'customer', hold_until = NULL, paid_at = expires_at + interval '1 s'
 			WHERE id = $1`, "orders_paid_at"},
 		"an earlier deadline after the payment": {`UPDATE orders
 			SET status = 'paid', ended_by = 'customer', paid_at = expires_at - interval '1 s', expires_at = expires_at - interval '1 min' WHERE id = $1`, "orders_paid_at"},

@@ -2,14 +2,11 @@ package order
 
 import (
 	"context"
-	_ "embed"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
-	"gorm.io/gorm"
 
 	"example.com/shop/internal/batch"
 	"example.com/shop/internal/delay"
@@ -81,57 +78,95 @@ func (s *Service) Notify(customer, order string) { s.cfg.Changed(customer, order
 // the order's task with it.
 func (s *Service) Publisher() Publisher { return s.pub }
 
+// Pay pays one of a customer's orders at once, before its deadline. It is idempotent. It rejects an order that is held.
+func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
+	return s.changeOwn(ctx, customer, id, (*Order).Pay, "Repeat the request: an order is paid once.")
+}
+
+// Cancel cancels one of a customer's orders, before its deadline. It is idempotent. It rejects an order that is held.
+func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
+	leave, err := s.store.gate.Enter(ctx) // it may wait for the locks of products
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return s.changeOwn(ctx, customer, id, (*Order).Cancel, "Repeat the request: an order is cancelled once.")
+}
+
+// Extend extends the deadline of one of a customer's orders, before it passes, by the configured time, and at most the
+// configured number of times. If the order is held, the end of the hold moves by the same time.
+func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
+	extend := func(o *Order) error { return o.Extend(s.cfg.OrderExtension, s.cfg.MaxExtensions) }
+	return s.changeOwn(ctx, customer, id, extend,
+		"Look at the order before you repeat the request, because each request extends the deadline again.")
+}
+
+// MaxExtension returns the time by which a customer can extend the deadline of an order in all; 0: not at all.
+func (s *Service) MaxExtension() time.Duration {
+	return s.cfg.OrderExtension * time.Duration(s.cfg.MaxExtensions)
+}
+
+// Reschedule moves the deadline of an order for an operator, before the deadline passes, to a time from a second to
+// 30 days from now. The reason becomes part of the audit trail. It is idempotent. If the order is held, a later
+// deadline moves the end of the hold by the same time, and an earlier one is rejected.
+func (s *Service) Reschedule(ctx context.Context, id uuid.UUID, deadline time.Time, reason string) (*Order, error) {
+	move := func(o *Order) error { return o.Reschedule(deadline, reason) }
+	return s.change(ctx, id, move, "Repeat the request: it moves the deadline to the same time.")
+}
+
+// changeOwn is change for a customer. The error for an order of another customer is that for one that does not exist.
+func (s *Service) changeOwn(
+	ctx context.Context, customer, id uuid.UUID, do func(*Order) error, ifUnknown string,
+) (*Order, error) {
+	return s.change(ctx, id, func(o *Order) error {
+		if o.CustomerID != customer {
+			return noOrder(id)
+		}
+		return do(o)
+	}, ifUnknown)
+}
+
+// change changes an order, and announces the change. ifUnknown tells a client what to do if the outcome is not known.
+func (s *Service) change(ctx context.Context, id uuid.UUID, do func(*Order) error, ifUnknown string) (*Order, error) {
+	var c Change
+	err := postgres.Transact(ctx, s.store.db, func(tx *postgres.Tx) (err error) {
+		c, err = s.store.Update(ctx, tx, id, do)
+		return err
+	})
+	if err != nil {
+		return nil, rest.OutcomeUnknown(err, ifUnknown)
+	}
+	s.Announce(ctx, c)
+	s.setActions(&c.Order)
+	return &c.Order, nil
+}
+
+// Announce counts a change that is committed, tells the open pages of the customer, and publishes the order's task if it
+// is due earlier than before.
+func (s *Service) Announce(ctx context.Context, c Change) {
+	if !c.Changed {
+		return
+	}
+	s.Notify(c.CustomerID.String(), c.ID.String())
+	switch {
+	case c.Status == Paid:
+		s.metrics.paid.Inc()
+	case c.Status == Cancelled:
+		s.metrics.cancelled.WithLabelValues(string(c.CancelReason)).Inc()
+	case c.task != nil:
+		s.pub.Publish(ctx, *c.task)
+	}
+}
+
 // setActions sets by how much and how often the customer of an order can extend its deadline, and whether the
 // customer can pay it at once.
 func (s *Service) setActions(o *Order) {
 	if s.cfg.OrderExtension > 0 && o.Status == Pending {
 		left := max(s.cfg.MaxExtensions-o.Extensions, 0)
 		o.ExtensionsLeft = &left
-		if left > 0 && o.whyNotMovable() == nil {
+		if left > 0 && o.WhyNotPayable() == nil {
 			o.ExtensionSeconds = s.cfg.OrderExtension.Seconds()
 		}
 	}
 	o.PayAtOnce = !s.cfg.NoPayAtOnce && o.HoldUntil == nil && o.WhyNotPayable() == nil
 }
-
-// Store keeps orders in PostgreSQL.
-type Store struct {
-	db   *gorm.DB
-	gate *postgres.Gate // for statements that may wait for a product's lock
-
-	delay.TaskRows
-}
-
-// NewStore returns a store in a database that [postgres.Open] connected to.
-func NewStore(db *gorm.DB) *Store {
-	return &Store{db: db, gate: postgres.NewGate(db)}
-}
-
-// orderSQL completes pay.sql, cancel.sql, reschedule.sql, get.sql and list.sql: it returns the orders that they read
-// or changed.
-//
-//go:embed order.sql
-var orderSQL string
-
-// change is a row of order.sql: an order, and whether the statement changed it.
-type change struct {
-	Order   `gorm:"embedded"`
-	Changed bool
-}
-
-// run runs a statement, which order.sql completes, to read or change an order. The error for an order that the
-// statement does not find is the same whether it belongs to another customer or does not exist.
-func (s *Service) run(ctx context.Context, id uuid.UUID, statement string, args ...any) (*change, error) {
-	var c change
-	found, err := postgres.Scan(ctx, s.store.db, &c, statement+orderSQL, args...)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read or change order %s: %w", id, err)
-	case !found:
-		return nil, noOrder(id)
-	}
-	s.setActions(&c.Order)
-	return &c, nil
-}
-
-func noOrder(id uuid.UUID) error { return rest.NotFound.Errorf("There is no order %s.", id) }

@@ -28,9 +28,11 @@ var sessionSettings = map[string]string{
 	// All statements should be short, because a long one blocks the statements that wait for its locks. PostgreSQL
 	// looks for a deadlock after a second (deadlock_timeout), and with a shorter lock_timeout the statements of a
 	// deadlock would end before that.
-	"statement_timeout":                   "5s",
-	"lock_timeout":                        "3s",
-	"idle_in_transaction_session_timeout": "10s",
+	"statement_timeout": "5s",
+	"lock_timeout":      "3s",
+
+	// A process that freezes between the statements of a transaction keeps its locks for at most this long.
+	"idle_in_transaction_session_timeout": "1s",
 
 	// A session of the pool is idle until a request needs it. If the server ended idle sessions, that request would
 	// fail.

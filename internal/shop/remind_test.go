@@ -100,17 +100,35 @@ func TestRemind(t *testing.T) {
 	s.CheckTrails(t)
 }
 
-// TestRemindInEachState delivers the reminder of an order in each state. See [ordertest.Shop.CheckOperation] for how
-// the results are written.
+// TestRemindInEachState delivers the reminder of an order in each state. Only an order that can still be paid, and whose
+// deadline is near, is reminded.
 func TestRemindInEachState(t *testing.T) {
 	t.Parallel()
 	s := newReminding(t)
-	deliver := func(t testing.TB, _, id uuid.UUID) error { s.remind(t, id); return nil }
-	s.CheckOperation(t, "remind", deliver, map[string]string{
-		"near the deadline":      "ok pending: reminded worker",
-		"moved earlier":          "ok pending: reminded worker",
-		"held near the deadline": "ok pending: reminded worker",
-	})
+	for steps, want := range map[string]string{
+		"":                         "",
+		"pass 26m":                 "reminded worker",
+		"move earlier":             "reminded worker",
+		"hold, pass 26m":           "reminded worker",
+		"pass 26m, extend":         "",
+		"pass 31m":                 "",
+		"hold, pass 31m":           "",
+		"pass 26m, pay":            "",
+		"pass 26m, cancel":         "",
+		"pass 31m, time out":       "",
+		"hold, pass 26m, pay held": "",
+	} {
+		t.Run(steps, func(t *testing.T) {
+			customer := s.Customer(t)
+			id := s.MustPlace(t, customer, ordertest.Line(s.Product(t, 5), 2)).ID
+			s.Do(t, steps, customer, id)
+			before := len(s.Trail(t, id))
+			s.remind(t, id)
+			if added := strings.Join(s.Trail(t, id)[before:], ", "); added != want {
+				t.Errorf("the reminder adds the event %q, want %q", added, want)
+			}
+		})
+	}
 }
 
 // TestSecondReminderIsRejected checks that the schema allows one reminder of an order.

@@ -59,7 +59,7 @@ opened AS (
     RETURNING id, order_id, opened_at, next_check, session_expires_at
 ),
 held AS (
-    -- expires_at is copied for the reason that pay.sql gives.
+    -- For expires_at see cancel_due.sql.
     UPDATE orders o SET hold_until = greatest(d.expires_at, d.checkout_until) + d.grace, expires_at = d.expires_at
     FROM decided d JOIN opened ON opened.order_id = d.id
     WHERE o.id = d.id

@@ -55,7 +55,7 @@ func TestInvariantsFindBrokenRows(t *testing.T) {
 			map[string]int{"order " + paid.ID.String(): 6},
 		},
 		"an order paid twice": {
-			`UPDATE orders SET ended_by = 'customer' WHERE id = $1`, paid.ID,
+			`UPDATE orders SET ended_by = 'customer', hold_until = NULL WHERE id = $1`, paid.ID,
 			map[string]int{"order " + paid.ID.String(): 6},
 		},
 		"a success applied to an order that is not paid": {
@@ -131,7 +131,7 @@ func (s *shop) snapshot(t *testing.T) (restore func()) {
 		s.exec(t, `DELETE FROM payment_attempts`)
 		s.exec(t, `INSERT INTO payment_attempts SELECT * FROM saved_payment_attempts`)
 		s.exec(t, `INSERT INTO refunds SELECT * FROM saved_refunds`)
-		s.exec(t, `UPDATE orders o SET ended_by = b.ended_by
+		s.exec(t, `UPDATE orders o SET ended_by = b.ended_by, hold_until = b.hold_until
 			FROM saved_orders b WHERE b.id = o.id`)
 	}
 }

@@ -1,0 +1,189 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/testenv"
+)
+
+// TestTransactIsOneTransaction checks that the statements of both round trips are one transaction, and that each sees
+// what those before it have changed.
+func TestTransactIsOneTransaction(t *testing.T) {
+	db := openGorm(t, 2)
+	count := newTable(t, db)
+	for run := range 2 { // the statements are prepared in the first
+		var got []int
+		err := postgres.Transact(t.Context(), db, func(tx *postgres.Tx) error {
+			number := func(statement string, args ...any) {
+				tx.Queue(statement, args...).QueryRow(func(row pgx.Row) error {
+					var n int
+					err := row.Scan(&n)
+					got = append(got, n)
+					return err
+				})
+			}
+			number(`SELECT txid_current()::bigint - $1`, 0)
+			number(`INSERT INTO numbers VALUES ($1) RETURNING n`, run)
+			testenv.Must(t, tx.Send(t.Context()))
+			if n := count(); n != run {
+				t.Errorf("another session sees %d rows before the commit, want %d", n, run)
+			}
+			number(`SELECT count(*) FROM numbers`)
+			number(`SELECT txid_current()::bigint - $1`, 0)
+			return nil
+		})
+		testenv.Must(t, err)
+		if len(got) != 4 || got[0] != got[3] || got[1] != run || got[2] != run+1 || count() != run+1 {
+			t.Errorf("results are %v, and there are %d rows; want one transaction, and %d rows", got, count(), run+1)
+		}
+	}
+}
+
+// TestTransactReadsBehindTheLock has a transaction wait for the lock of a row. Its second statement must see what the
+// owner of the lock has changed.
+func TestTransactReadsBehindTheLock(t *testing.T) {
+	db := openGorm(t, 3)
+	newTable(t, db)
+	testenv.Exec(t, pool(t, db), `INSERT INTO numbers VALUES (1)`)
+	release := testenv.HoldLock(t, pool(t, db), `UPDATE numbers SET n = 2`)
+	read := make(chan int, 1)
+	done := make(chan error, 1)
+	go func() {
+		done <- postgres.Transact(t.Context(), db, func(tx *postgres.Tx) error {
+			tx.Queue(`SELECT FROM numbers FOR UPDATE`)
+			tx.Queue(`SELECT n FROM numbers`).QueryRow(func(row pgx.Row) error {
+				var n int
+				err := row.Scan(&n)
+				read <- n
+				return err
+			})
+			return tx.Send(t.Context())
+		})
+	}()
+	testenv.AwaitLockWait(t, pool(t, db))
+	release()
+	testenv.Must(t, <-done)
+	if n := <-read; n != 2 {
+		t.Errorf("the transaction reads %d, want 2", n)
+	}
+}
+
+// TestTransactRollsBack checks that nothing has an effect if the function, a statement or the commit fails, or if the
+// function panics, and that the only session of the pool is usable afterwards.
+func TestTransactRollsBack(t *testing.T) {
+	db := openGorm(t, 1)
+	count := newTable(t, db)
+	errDecided := errors.New("decided")
+	insert := func(tx *postgres.Tx, n int) { tx.Queue(`INSERT INTO numbers VALUES ($1)`, n) }
+	is := func(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
+	for name, test := range map[string]struct {
+		do   func(tx *postgres.Tx) error
+		want func(error) bool
+	}{
+		"before the first round trip": {func(tx *postgres.Tx) error { insert(tx, 1); return errDecided }, is(errDecided)},
+		"after a round trip": {func(tx *postgres.Tx) error {
+			insert(tx, 1)
+			return errors.Join(tx.Send(t.Context()), errDecided)
+		}, is(errDecided)},
+		"first round trip": {func(tx *postgres.Tx) error {
+			insert(tx, 1)
+			tx.Queue(`SELECT 1 / $1::int`, 0)
+			return tx.Send(t.Context())
+		}, isError("22012")},
+		"last round trip": {func(tx *postgres.Tx) error { insert(tx, 1); insert(tx, 1); return nil }, postgres.Duplicate},
+		"commit":          {func(tx *postgres.Tx) error { insert(tx, 7); return tx.Send(t.Context()) }, isError("P0001")},
+		"idle for too long": {func(tx *postgres.Tx) error {
+			insert(tx, 1)
+			tx.Queue(`SET LOCAL idle_in_transaction_session_timeout = 1`)
+			testenv.Must(t, tx.Send(t.Context()))
+			<-time.After(100 * time.Millisecond)
+			return nil
+		}, postgres.Unavailable},
+	} {
+		for range 2 { // the second time with prepared statements
+			if err := postgres.Transact(t.Context(), db, test.do); !test.want(err) {
+				t.Errorf("%s: Transact returns %v, want the error", name, err)
+			}
+			if n := count(); n != 0 {
+				t.Errorf("%s: %d rows were inserted, want none", name, n)
+			}
+		}
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_ = postgres.Transact(t.Context(), db, func(tx *postgres.Tx) error {
+			insert(tx, 1)
+			testenv.Must(t, tx.Send(t.Context()))
+			panic("a bug")
+		})
+	}()
+	if n := count(); n != 0 {
+		t.Errorf("after a panic %d rows were inserted, want none", n)
+	}
+}
+
+// TestTransactWithEndedContext ends the context before a transaction, and in the middle of one.
+func TestTransactWithEndedContext(t *testing.T) {
+	db := openGorm(t, 1)
+	count := newTable(t, db)
+	for name, sends := range map[string]int{"before": 0, "in the middle": 1} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if sends == 0 {
+			cancel()
+		}
+		err := postgres.Transact(ctx, db, func(tx *postgres.Tx) error {
+			tx.Queue(`INSERT INTO numbers VALUES (1)`)
+			err := tx.Send(ctx)
+			cancel()
+			return err
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: Transact returns %v, want the error of the context", name, err)
+		}
+		if n := count(); n != 0 {
+			t.Errorf("%s: %d rows were inserted, want none", name, n)
+		}
+	}
+}
+
+// TestTransactAfterDeadlock has two transactions deadlock. Both succeed, and the function of one of them runs twice.
+func TestTransactAfterDeadlock(t *testing.T) {
+	db := openGorm(t, 3)
+	testenv.Exec(t, pool(t, db), `CREATE TABLE pair (id int PRIMARY KEY, n int NOT NULL)`)
+	testenv.Exec(t, pool(t, db), `INSERT INTO pair VALUES (1, 0), (2, 0)`)
+	both := make(chan struct{}, 2)
+	done := make(chan error, 2)
+	runs := make(chan int, 2)
+	for _, ids := range [][]int{{1, 2}, {2, 1}} {
+		go func() {
+			n := 0
+			done <- postgres.Transact(t.Context(), db, func(tx *postgres.Tx) error {
+				n++
+				tx.Queue(`UPDATE pair SET n = n + 1 WHERE id = $1`, ids[0])
+				if err := tx.Send(t.Context()); err != nil {
+					return err
+				}
+				if n == 1 {
+					both <- struct{}{}
+					testenv.Eventually(t, "both transactions have their first lock", func() bool { return len(both) == 2 })
+				}
+				tx.Queue(`UPDATE pair SET n = n + 1 WHERE id = $1`, ids[1])
+				return nil
+			})
+			runs <- n
+		}()
+	}
+	testenv.Must(t, errors.Join(<-done, <-done))
+	if n := <-runs + <-runs; n < 3 {
+		t.Errorf("the functions ran %d times, want at least 3", n)
+	}
+	if n := testenv.Query[string](t, pool(t, db), `SELECT string_agg(n::text, ' ') FROM pair`); n != "2 2" {
+		t.Errorf("the numbers are %s, want 2 2", n)
+	}
+}
