@@ -42,13 +42,14 @@ type fakeTable struct {
 	left    []time.Duration // at the index of each id
 	overdue []fate          // the id of an overdue row is its index
 	took    time.Duration   // the time that each call of TimeOut takes
-	failed  error           // the error of each call of TimeOut with a poisoned row
+	failed  error           // the error of each call of TimeOut with a poisoned or slow row
 	fails   map[string]bool // the methods that return errDown; "Overdue" is Pending with a negative within
 
-	withins    []time.Duration // the arguments within of the calls of Pending, without negative ones
-	graces     []time.Duration // the negative ones, as positive durations
-	afters     []int           // the arguments after of the calls of Pending with a negative within, as indexes
-	statements int             // the number of calls of TimeOut
+	withins    []time.Duration   // the arguments within of the calls of Pending, without negative ones
+	graces     []time.Duration   // the negative ones, as positive durations
+	afters     []int             // the arguments after of the calls of Pending with a negative within, as indexes
+	statements int               // the number of calls of TimeOut
+	ended      map[int]time.Time // unless nil: when each overdue row was timed out, by its index
 }
 
 // fate is what happens to an overdue row when a statement tries to time it out.
@@ -58,6 +59,7 @@ const (
 	good     fate = "good"
 	locked   fate = "locked"
 	poisoned fate = "poisoned" // each statement on the row fails
+	slow     fate = "slow"     // each statement on the row fails after 5 s, the statement_timeout
 	done     fate = "done"     // the row has ended before
 )
 
@@ -109,9 +111,19 @@ func (f *fakeTable) overduePage(at, limit int) (page []delay.Message, next keyse
 
 func (f *fakeTable) TimeOut(ctx context.Context, ids []string) (timedOut, notTimedOut int, err error) {
 	f.statements++
-	if f.took > 0 {
+	indexes := make([]int, len(ids))
+	is := map[fate]bool{}
+	for i, id := range ids {
+		indexes[i], _ = strconv.Atoi(id)
+		is[f.overdue[indexes[i]]] = true
+	}
+	took := f.took
+	if is[slow] {
+		took = 5 * time.Second
+	}
+	if took > 0 {
 		select {
-		case <-time.After(f.took):
+		case <-time.After(took):
 		case <-ctx.Done():
 			return 0, 0, delay.Outage(ctx.Err(), false)
 		}
@@ -119,18 +131,17 @@ func (f *fakeTable) TimeOut(ctx context.Context, ids []string) (timedOut, notTim
 	if f.fails["TimeOut"] {
 		return 0, 0, delay.Outage(errors.New("away"), false)
 	}
-	indexes := make([]int, len(ids))
-	for i, id := range ids {
-		indexes[i], _ = strconv.Atoi(id)
-		if f.overdue[indexes[i]] == poisoned {
-			return 0, 0, f.failed
-		}
+	if is[poisoned] || is[slow] {
+		return 0, 0, f.failed
 	}
 	for _, i := range indexes {
 		switch f.overdue[i] {
 		case good:
 			timedOut++
 			f.overdue[i] = done
+			if f.ended != nil {
+				f.ended[i] = time.Now()
+			}
 		case locked:
 			notTimedOut++
 		}

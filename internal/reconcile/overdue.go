@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -16,28 +17,27 @@ import (
 // overdueRows times out the overdue rows of a table. A statement on several rows fails if one of them cannot be timed
 // out, and the other rows must not wait for this one. So each sweep takes three steps:
 //
-//   - [overdueRows.retry] tries some of the rows again on which a statement failed alone. If one of them does not fail
-//     any more, the cause of the failures may be gone, so all rows that have failed are forgotten.
-//   - [overdueRows.walk] times out page after page, without the rows that have failed. A page that fails becomes a
-//     suspect: a group of rows, at least one of which cannot be timed out.
-//   - [overdueRows.search] times out the suspects, in halves, quarters and so on, until only the rows that cannot be
-//     timed out have failed.
+//   - [overdueRows.walk] times out page after page, without the rows that have failed. If the statement on a page
+//     fails, all rows of the page have failed, and become suspects.
+//   - [overdueRows.search] times out the suspects one by one. A suspect that fails alone is no suspect any more, but
+//     stays a failed row.
+//   - [overdueRows.retry] tries some of the failed rows again. If one of them does not fail any more, the cause of the
+//     failures may be gone, so all failed rows become suspects, and the search goes on.
+//
+// A statement on a row may fail only after the statement_timeout. Then the search of a sweep gets to few suspects, and
+// the next sweeps go on with the others. Rows that become overdue meanwhile do not wait, because the walk comes first.
 //
 // A statement may fail for a reason that is probably outside the rows ([delay.Outage]). If the server answered, some of
 // the rows may be the cause all the same, so the sweep goes on. If no statement of it succeeds, it was an outage, and
 // the rows of the sweep do not count as failed.
-//
-// For example, the statement on a page of the rows a, b, c and d fails because of c. The walk makes the page a
-// suspect. The search times out a and b, and the statement on c and d fails, so this half is a suspect. Then it times
-// out d, and the statement on c fails alone. From then on each walk leaves c out, and each sweep tries c again by
-// itself.
 type overdueRows struct {
 	table pendingRows
 
 	mu       sync.Mutex       // an operator's sweep may meet one that hangs and has lost the lock of the sweeps
 	after    keyset.Cursor    // where the next walk begins: the argument after of [Table.Pending]
 	failed   map[string]error // the last error of each row of a failed statement, by id; the walk omits these rows
-	suspects [][]string       // failed rows that have not failed alone, by statement, in the order of the search
+	suspects []string         // failed rows that the search tries alone
+	retryAt  time.Time        // no retry begins before
 
 	succeeded bool  // a statement of this sweep has succeeded
 	outage    error // the last error of a statement of this sweep whose cause is probably outside the rows
@@ -50,13 +50,14 @@ const (
 	// maxFailed is the largest number of failed rows that are remembered, because each takes some 100 bytes. The pages
 	// of further rows that fail are tried again by each walk.
 	maxFailed = 100_000
-	// maxRetries is the largest number of failed rows that a sweep tries again. It begins no retry after retryBudget,
-	// because the statement on a row may fail only after the statement_timeout.
-	maxRetries  = 100
+	// retryBudget is the time after which a retry tries no further row, and retryPause is the pause after a retry, as a
+	// multiple of the time that it took. So failed rows take a small part of the time, also if sweeps follow each other
+	// without a pause.
 	retryBudget = time.Second
+	retryPause  = 10
 )
 
-// run times out the rows that are late by more than a time. The search takes at most the time budget.
+// run times out the rows that are late by more than a time. The search begins no statement after the time budget.
 func (o *overdueRows) run(ctx context.Context, late, budget time.Duration, report *Report) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,38 +72,19 @@ func (o *overdueRows) run(ctx context.Context, late, budget time.Duration, repor
 	return err
 }
 
-// steps takes the three steps.
+// steps takes the three steps, and searches again, because the retry may have found suspects.
 func (o *overdueRows) steps(ctx context.Context, late, budget time.Duration, report *Report) error {
-	if err := o.retry(ctx, report); err != nil {
-		return err
-	}
 	if err := o.walk(ctx, late, report); err != nil {
 		return err
 	}
-	return o.search(ctx, budget, report)
-}
-
-// retry tries some of the failed rows again, in a random order, unless the search goes on. If one of them does not
-// fail, because it can be timed out or has ended, retry forgets all failed rows, so that the walk tries them.
-func (o *overdueRows) retry(ctx context.Context, report *Report) error {
-	if len(o.suspects) > 0 {
-		return nil
+	searchUntil := time.Now().Add(budget)
+	if err := o.search(ctx, searchUntil, report); err != nil {
+		return err
 	}
-	began, retries := time.Now(), 0
-	for id := range o.failed {
-		if retries++; retries > maxRetries || time.Since(began) > retryBudget {
-			return nil
-		}
-		statementFailed, err := o.timeOut(ctx, []string{id}, report)
-		if err != nil {
-			return err
-		}
-		if !statementFailed {
-			clear(o.failed)
-			return nil
-		}
+	if err := o.retry(ctx, report); err != nil {
+		return err
 	}
-	return nil
+	return o.search(ctx, searchUntil, report)
 }
 
 // walk times out the overdue rows, page by page. If the statement on a page fails, or other sessions have locked rows
@@ -127,7 +109,7 @@ func (o *overdueRows) walk(ctx context.Context, late time.Duration, report *Repo
 		case statementFailed && len(o.failed) > maxFailed:
 			o.forget(ids)
 		case statementFailed:
-			o.suspects = append(o.suspects, ids)
+			o.suspects = append(o.suspects, ids...)
 		}
 		if next == (keyset.Cursor{}) {
 			if !resumed {
@@ -142,29 +124,38 @@ func (o *overdueRows) walk(ctx context.Context, late time.Duration, report *Repo
 	return nil
 }
 
-// search times out the halves of the suspects until the time budget has passed. A half that fails becomes a suspect,
-// unless it is a single row. It goes to the end of the queue, so that the suspects of all pages become smaller at the
-// same pace. But if the other half was timed out, it goes to the front, because few more statements then find the rows
-// that cannot be timed out.
-func (o *overdueRows) search(ctx context.Context, budget time.Duration, report *Report) error {
-	for began := time.Now(); len(o.suspects) > 0 && time.Since(began) < budget; {
-		suspect := o.suspects[0]
-		before := report.Overdue
-		var failing [][]string
-		for half := range slices.Chunk(suspect, (len(suspect)+1)/2) {
-			statementFailed, err := o.timeOut(ctx, half, report)
-			if err != nil {
-				return err
-			}
-			if statementFailed && len(half) > 1 {
-				failing = append(failing, half)
-			}
+// search times out the suspects one by one, and begins no statement after until. It tries them in a random order.
+// Otherwise the same rows could come first in each sweep of what looks like an outage, and the search would never get
+// to the rows that can be timed out, which prove that there is no outage.
+func (o *overdueRows) search(ctx context.Context, until time.Time, report *Report) error {
+	rand.Shuffle(len(o.suspects), func(i, j int) { o.suspects[i], o.suspects[j] = o.suspects[j], o.suspects[i] })
+	for len(o.suspects) > 0 && time.Now().Before(until) {
+		if _, err := o.timeOut(ctx, o.suspects[:1], report); err != nil {
+			return err
 		}
 		o.suspects = o.suspects[1:]
-		if report.Overdue > before {
-			o.suspects = append(failing, o.suspects...)
-		} else {
-			o.suspects = append(o.suspects, failing...)
+	}
+	return nil
+}
+
+// retry tries some of the failed rows again, in a random order, unless there are suspects left. If one of them does not
+// fail, because it can be timed out or has ended, all of them become suspects.
+func (o *overdueRows) retry(ctx context.Context, report *Report) error {
+	began := time.Now()
+	if len(o.suspects) > 0 || began.Before(o.retryAt) {
+		return nil
+	}
+	defer func() { o.retryAt = time.Now().Add(retryPause * time.Since(began)) }()
+	for id := range o.failed {
+		statementFailed, err := o.timeOut(ctx, []string{id}, report)
+		switch {
+		case err != nil:
+			return err
+		case !statementFailed:
+			o.suspects = slices.Collect(maps.Keys(o.failed))
+			return nil
+		case time.Since(began) > retryBudget:
+			return nil
 		}
 	}
 	return nil

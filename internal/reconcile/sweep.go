@@ -8,8 +8,8 @@ import (
 	"example.com/shop/internal/keyset"
 )
 
-// searchBudget returns the time that a sweep spends on the search for rows that cannot be timed out. It is half an
-// interval of the schedule, so that sweeps keep to their schedule, but at least a second and at most 10 s.
+// searchBudget returns the time that a sweep spends on the suspects of [overdueRows]. It is half an interval of the
+// schedule, so that sweeps keep to their schedule, but at least a second and at most 10 s.
 func (r *Reconciler) searchBudget() time.Duration {
 	return max(min(r.interval/2, 10*time.Second), time.Second)
 }
