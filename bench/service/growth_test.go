@@ -167,7 +167,7 @@ func (g *growth) newSite(ended int) *growthSite {
 	testenv.Must(g.b, err)
 	servers := loadtest.Servers{
 		Postgres: g.server,
-		Database: strings.Replace(g.server.URL(), "/devstack?", "/"+name+"?", 1),
+		Database: strings.Replace(g.server.URL(), "/postgres?", "/"+name+"?", 1),
 		Redis:    testenv.RedisServer(g.b),
 	}
 	s := &growthSite{

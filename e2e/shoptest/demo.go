@@ -18,9 +18,7 @@ func Demo(t *testing.T, service *faulttest.Service, change func(*exec.Cmd), args
 	for at := dir; at != os.TempDir() && len(at) > 1; at = filepath.Dir(at) {
 		testenv.Must(t, os.Chmod(at, 0o777))
 	}
-	cache, err := os.UserCacheDir() // has the database cluster that the demo's server begins with
-	testenv.Must(t, err)
-	cmd := service.Command(t, []string{"TMPDIR=" + dir, "HOME=" + dir, "XDG_CACHE_HOME=" + cache},
+	cmd := service.Command(t, []string{"TMPDIR=" + dir, "HOME=" + dir},
 		append([]string{"demo", "--http-addr", "127.0.0.1:0"}, args...)...)
 	if change != nil {
 		change(cmd)

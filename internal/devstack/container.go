@@ -79,7 +79,7 @@ type Container struct {
 	process *process // the engine's command; it runs as long as the container
 }
 
-// StartPostgres runs a PostgreSQL server with a database and a superuser that are both named devstack, and waits until
+// StartPostgres runs a PostgreSQL server with a database and a superuser that are both named postgres, and waits until
 // the server answers. The server's log is in dir.
 func (e Engine) StartPostgres(ctx context.Context, dir string) (*Container, error) {
 	password := rand.Text()

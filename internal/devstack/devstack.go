@@ -88,6 +88,24 @@ func start(cmd *exec.Cmd, logPath string) (*process, error) {
 	return &process{cmd: cmd, logPath: logPath, ended: ended}, nil
 }
 
+// finish runs a command until it ends, and writes its output to a log file. When ctx ends, finish interrupts the
+// command instead of killing it, because the children of a killed initdb would go on writing files.
+func finish(ctx context.Context, cmd *exec.Cmd, logPath string) error {
+	p, err := start(cmd, logPath)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), p.stop(syscall.SIGINT))
+	}
+	if !cmd.ProcessState.Success() {
+		return fmt.Errorf("%s: %s", filepath.Base(cmd.Path), p.logTail())
+	}
+	return nil
+}
+
 // stop sends the child a signal, and kills it if it does not end within stopTimeout.
 func (p *process) stop(sig syscall.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -24,9 +24,3 @@ func StartPostgresOn(ctx context.Context, dir string, port int) (*Postgres, erro
 	p := &Postgres{run: run, dir: dir, port: port}
 	return p, p.start(ctx)
 }
-
-// NewCluster makes a cluster as [StartPostgres] does, without a server.
-func NewCluster(ctx context.Context, dir string) error {
-	_, err := initCluster(ctx, dir)
-	return err
-}

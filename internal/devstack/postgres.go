@@ -24,10 +24,10 @@ var ErrNoPostgres = errors.New("no PostgreSQL server binaries (initdb, postgres)
 	"or in /usr/lib/postgresql: install them (Debian and Ubuntu: apt-get install postgresql; " +
 	"macOS: brew install postgresql), or give the address of a server")
 
-// databaseName is the name of the server's database and of its superuser.
-const databaseName = "devstack"
+// databaseName is the name of the server's database and of its superuser. initdb makes a database with this name.
+const databaseName = "postgres"
 
-// Postgres is a private PostgreSQL server with a database and a superuser that are both named devstack. The methods
+// Postgres is a private PostgreSQL server with a database and a superuser that are both named postgres. The methods
 // must not be called concurrently.
 type Postgres struct {
 	run      runner
@@ -39,9 +39,8 @@ type Postgres struct {
 }
 
 // StartPostgres makes a database cluster in dir, an existing directory, and runs a server on it. The settings are
-// server parameters, such as max_connections. StartPostgres waits until the server answers, which takes a third of a
-// second, and a second more for the first server of a version. If the machine has no PostgreSQL, the error is
-// [ErrNoPostgres].
+// server parameters, such as max_connections. StartPostgres waits until the server answers. If the machine has no
+// PostgreSQL, the error is [ErrNoPostgres].
 func StartPostgres(ctx context.Context, dir string, settings map[string]string) (*Postgres, error) {
 	return StartPostgresEnv(ctx, nil, dir, settings)
 }
@@ -172,12 +171,12 @@ func initCluster(ctx context.Context, dir string) (runner, error) {
 		return cmd
 	}
 	if os.Geteuid() != 0 {
-		return plain, newCluster(ctx, plain, dir)
+		return plain, initdb(ctx, plain, dir)
 	}
 	inNamespace := func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
 		return plain(asNobody(attr), name, args...)
 	}
-	namespaceErr := newCluster(ctx, inNamespace, dir)
+	namespaceErr := initdb(ctx, inNamespace, dir)
 	if namespaceErr == nil {
 		return inNamespace, nil
 	}
@@ -185,10 +184,17 @@ func initCluster(ctx context.Context, dir string) (runner, error) {
 	if err != nil {
 		return nil, errors.Join(namespaceErr, err)
 	}
-	if err := newCluster(ctx, asUser, dir); err != nil {
+	if err := initdb(ctx, asUser, dir); err != nil {
 		return nil, errors.Join(namespaceErr, err)
 	}
 	return asUser, nil
+}
+
+// initdb makes a database cluster in dir/data. If it fails, it removes the files, so that another runner can try.
+func initdb(ctx context.Context, run runner, dir string) error {
+	cmd := run(childOf(syscall.SIGKILL), "initdb", "-D", filepath.Join(dir, "data"), "-U", databaseName, "-A", "trust",
+		"-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+	return finish(ctx, cmd, filepath.Join(dir, "initdb.log"))
 }
 
 // userRunner returns a runner that runs commands as the user nobody. It is for machines that do not permit user

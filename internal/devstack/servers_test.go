@@ -80,8 +80,8 @@ func TestPostgresHasItsSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if database != "devstack" || user != "devstack" || connections != "17" || fsync != "off" {
-		t.Errorf("database %s, user %s, max_connections %s, fsync %s; want devstack, devstack, 17, off",
+	if database != "postgres" || user != "postgres" || connections != "17" || fsync != "off" {
+		t.Errorf("database %s, user %s, max_connections %s, fsync %s; want postgres, postgres, 17, off",
 			database, user, connections, fsync)
 	}
 }

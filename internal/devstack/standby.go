@@ -42,8 +42,7 @@ func (p *Postgres) Follow(ctx context.Context, primary *Postgres) error {
 func (p *Postgres) copy(ctx context.Context, primary *Postgres) error {
 	cmd := p.run(childOf(syscall.SIGKILL), "pg_basebackup", "-D", filepath.Join(p.dir, "data"), "-h", "127.0.0.1",
 		"-p", strconv.Itoa(primary.port), "-U", databaseName, "--checkpoint=fast", "--no-sync", "--write-recovery-conf")
-	_, err := finish(ctx, cmd, filepath.Join(primary.dir, "pg_basebackup.log"))
-	return err
+	return finish(ctx, cmd, filepath.Join(primary.dir, "pg_basebackup.log"))
 }
 
 // Promote makes a standby a primary, and waits until it is one.

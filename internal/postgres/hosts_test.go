@@ -36,7 +36,7 @@ func TestFailover(t *testing.T) {
 	testenv.Exec(t, observer, `CREATE DATABASE `+strings.TrimPrefix(other.Path, "/"))
 	hosts := []string{hangs.Addr().String(), gone.Addr().String(), hostOf(t, standby), hostOf(t, primary), other.Host}
 	address := "postgres://" + other.User.String() + "@" + strings.Join(hosts, ",") + other.Path + "?sslmode=disable"
-	if user := other.User.Username(); user != "devstack" {
+	if user := other.User.Username(); user != "postgres" {
 		testenv.Exec(t, observer, `CREATE ROLE `+user+` LOGIN SUPERUSER`)
 	}
 	db, err := postgres.Open(t.Context(), address, "test", 4, nil)
