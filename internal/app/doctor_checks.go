@@ -80,7 +80,7 @@ func (p *Process) checkSchema(context.Context) error {
 	if len(p.newer) == 0 {
 		return nil
 	}
-	return Warning(p.newer[0].Error())
+	return Warning(p.newer[0])
 }
 
 // checkPrivileges looks at the tables of the role that has made the schema. Those of the migrations are only read.

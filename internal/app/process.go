@@ -13,7 +13,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -78,7 +77,7 @@ type Connections struct {
 	Pool  *sql.DB               // the connections of DB
 	Redis redis.UniversalClient // nil: the service has no Redis, and the reconcilers alone time out rows
 
-	newer []*migrations.VersionError // for each set of which the database has a newer schema than the binary
+	newer []string // a text for each set of which the database has a newer schema than the binary
 }
 
 // Close closes the connections.
@@ -130,11 +129,10 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 	}
 	pool, _ := db.DB() // fails only without a pool
 	c := &Connections{DB: db, Pool: pool}
-	c.newer, err = migrations.CheckAll(ctx, pool, cfg.Migrations...)
-	for _, version := range c.newer {
+	c.newer, err = migrations.Check(ctx, pool, cfg.Migrations...)
+	for _, text := range c.newer {
 		log.Warn("the database's schema is newer than this binary's, as in a rolling update; "+
-			"this process works with it",
-			"module", cmp.Or(version.Set, "core"), "schema", version.Have, "binary", version.Want)
+			"this process works with it", "found", text)
 	}
 	if err == nil && cfg.RedisURL != "" {
 		c.Redis, err = delay.Connect(cfg.RedisURL)

@@ -11,4 +11,4 @@ import (
 var files embed.FS
 
 // Set is the migrations of payments, which are applied after those of the core.
-var Set = migrations.Set{Name: "payments", Files: files, First: 201}
+var Set = migrations.Set{Name: "payments", Files: files}

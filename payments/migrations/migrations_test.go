@@ -35,9 +35,9 @@ func TestDownUndoesUp(t *testing.T) {
 func TestProgramsWithAndWithoutPayments(t *testing.T) {
 	db := openCore(t)
 	core := migrationtest.Schema(t, db)
-	if _, err := migrations.CheckAll(t.Context(), db, paymentsmigrations.Set); err == nil ||
-		!strings.HasPrefix(err.Error(), "migrations of payments: the database lacks the migrations [201") {
-		t.Errorf("without the schema of payments CheckAll returns %v, want that their migrations are missing", err)
+	if _, err := migrations.Check(t.Context(), db, paymentsmigrations.Set); err == nil ||
+		!strings.HasPrefix(err.Error(), "the database lacks the migrations [201") {
+		t.Errorf("without the schema of payments Check returns %v, want that their migrations are missing", err)
 	}
 	names, err := migrations.UpAll(t.Context(), db, paymentsmigrations.Set)
 	if err != nil || len(names) == 0 || !slices.Contains(names, "00201_payments.sql") {
@@ -47,8 +47,8 @@ func TestProgramsWithAndWithoutPayments(t *testing.T) {
 		t.Error("the files of payments have not changed the schema")
 	}
 	for _, others := range [][]migrations.Set{{paymentsmigrations.Set}, nil} {
-		if newer, err := migrations.CheckAll(t.Context(), db, others...); err != nil || newer != nil {
-			t.Errorf("CheckAll with %d more sets returns %v, error %v; want neither", len(others), newer, err)
+		if newer, err := migrations.Check(t.Context(), db, others...); err != nil || newer != nil {
+			t.Errorf("Check with %d more sets returns %v, error %v; want neither", len(others), newer, err)
 		}
 		if names, err := migrations.UpAll(t.Context(), db, others...); err != nil || names != nil {
 			t.Errorf("UpAll with %d more sets applies %v, error %v; want neither", len(others), names, err)
