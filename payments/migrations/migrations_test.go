@@ -36,11 +36,11 @@ func TestProgramsWithAndWithoutPayments(t *testing.T) {
 	db := openCore(t)
 	core := migrationtest.Schema(t, db)
 	if _, err := migrations.Check(t.Context(), db, paymentsmigrations.Set); err == nil ||
-		!strings.HasPrefix(err.Error(), "the database lacks the migrations [201") {
+		!strings.HasPrefix(err.Error(), "the database lacks the migrations [211") {
 		t.Errorf("without the schema of payments Check returns %v, want that their migrations are missing", err)
 	}
 	names, err := migrations.UpAll(t.Context(), db, paymentsmigrations.Set)
-	if err != nil || len(names) == 0 || !slices.Contains(names, "00201_payments.sql") {
+	if err != nil || len(names) == 0 || !slices.Contains(names, "00211_payments.sql") {
 		t.Errorf("UpAll applies %v, error %v; want the files of payments", names, err)
 	}
 	if with := migrationtest.Schema(t, db); with == core {
