@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
+// OweSQL is the statement that owes a task: $1 its kind, $2 its id, $3 its due time. If the task has a row already, the
+// row keeps the earlier due time.
+const OweSQL = `
+	INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, $2, $3)
+	ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)`
+
 // Outbox holds the messages of one kind: the rows of the table outbox that wait to be copied to Redis. A program
-// inserts the row of a task in the transaction that makes the task necessary:
-//
-//	INSERT INTO outbox (kind, task_id, due_at) VALUES (…)
-//
-// If the task may have a row already, the row keeps the earlier due time:
-//
-//	ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
-//
-// So after a crash either both the transaction and its task exist, or neither does.
+// inserts the row of a task, as [OweSQL] does, in the transaction that makes the task necessary. So after a crash either
+// both the transaction and its task exist, or neither does.
 type Outbox struct {
 	db   *sql.DB
 	kind string

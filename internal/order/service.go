@@ -74,10 +74,6 @@ func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prome
 // Notify calls the hook Changed. Packages that change what a customer sees of an order call it.
 func (s *Service) Notify(customer, order string) { s.cfg.Changed(customer, order) }
 
-// Publisher returns the publisher of the tasks of [CancelKind]. A package that moves the due time of an order publishes
-// the order's task with it.
-func (s *Service) Publisher() Publisher { return s.pub }
-
 // Pay pays one of a customer's orders at once, before its deadline. It is idempotent. It rejects an order that is held.
 func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	return s.changeOwn(ctx, customer, id, (*Order).Pay, "Repeat the request: an order is paid once.")
@@ -139,6 +135,13 @@ func (s *Service) change(ctx context.Context, id uuid.UUID, do func(*Order) erro
 	s.Announce(ctx, c)
 	s.setActions(&c.Order)
 	return &c.Order, nil
+}
+
+// Update is [Store.Update], for a package that changes orders in transactions of its own.
+func (s *Service) Update(
+	ctx context.Context, tx *postgres.Tx, id uuid.UUID, change func(*Order) error,
+) (Change, error) {
+	return s.store.Update(ctx, tx, id, change)
 }
 
 // Announce counts a change that is committed, tells the open pages of the customer, and publishes the order's task if it

@@ -58,10 +58,11 @@ const (
 	writeEventSQL = `
 		INSERT INTO order_events (order_id, type, actor, at, deadline, reason)
 		VALUES ($1, $2, $3, $4, $5, nullif($6, ''))`
-	oweTaskSQL = `
-		INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, $2, $3)
-		ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)`
 )
+
+// Lock queues the lock of an order. A transaction whose own statements must follow the lock queues them after it, and
+// [Store.Update] then sends them in its first round trip.
+func Lock(tx *postgres.Tx, id uuid.UUID) { tx.Queue(lockOrderSQL, id) }
 
 // Change is what [Store.Update] has made of an order.
 type Change struct {
@@ -80,7 +81,7 @@ func (s *Store) Update(
 	ctx context.Context, tx *postgres.Tx, id uuid.UUID, change func(*Order) error,
 ) (c Change, err error) {
 	var read time.Time // on the local clock: the time to the deadline begins here, and not after the commit
-	tx.Queue(lockOrderSQL, id)
+	Lock(tx, id)
 	tx.Queue(readOrderSQL, id).Query(func(rows pgx.Rows) (err error) {
 		read = time.Now()
 		c.Order, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Order])
@@ -108,7 +109,7 @@ func (s *Store) Update(
 		tx.Queue(writeEventSQL, id, e.Type, e.Actor, e.At, e.Deadline, e.Reason)
 	}
 	if c.Status == Pending && c.DueAt.Before(before.DueAt) {
-		tx.Queue(oweTaskSQL, CancelKind, id.String(), c.DueAt)
+		tx.Queue(delay.OweSQL, CancelKind, id.String(), c.DueAt)
 		task := delay.At(id.String(), c.DueAt, c.ServerTime.Add(time.Since(read)))
 		c.task = &task
 	}

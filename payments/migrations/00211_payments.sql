@@ -92,7 +92,7 @@ CREATE INDEX refunds_due ON refunds (next_check) WHERE next_check IS NOT NULL;
 CREATE INDEX refunds_failed ON refunds (ended_at) WHERE state = 'failed';
 CREATE UNIQUE INDEX refunds_of_attempt ON refunds (attempt_id);
 
--- Attempts as their customers see them. See succeed.sql for the reason of a refund.
+-- Attempts as their customers see them.
 CREATE VIEW payment_attempts_shown AS
     SELECT a.id, a.order_id, o.customer_id, a.number, a.state, a.applied, c.closing, a.amount_cents, upper(a.currency) AS currency,
            CASE WHEN NOT c.closing THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url,

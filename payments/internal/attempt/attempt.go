@@ -23,8 +23,9 @@
 // Nothing that the provider sends decides anything: a webhook only makes the shop ask the provider sooner. So
 // lost, repeated, late and reordered webhooks do no harm.
 //
-// Each step is one conditional statement. Statements lock rows in this order: order, attempt, refund, products, outbox.
-// No statement and no transaction waits for the provider.
+// Each end of an attempt is one transaction, which locks the order and then the attempt, has the rules of package order
+// and the table of steps decide, and writes. Rows are locked in this order: order, attempt, refund, products, outbox. No
+// statement and no transaction waits for the provider.
 package attempt
 
 import (

@@ -7,17 +7,19 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
 	"example.com/shop/payments/internal/provider"
 )
 
 var (
-	//go:embed open.sql
-	openSQL string
+	//go:embed before.sql
+	beforeSQL string
 	//go:embed opened.sql
 	openedSQL string
 )
@@ -35,16 +37,8 @@ const (
 // repeatOpen tells a customer what to do if the outcome of the request is not known.
 const repeatOpen = "Repeat the request: it then continues the same payment."
 
-// opening is the row that open.sql returns: the order, and the attempt, if one was opened.
-type opening struct {
-	order.Order `gorm:"embedded"`
-	AttemptID   *uuid.UUID // nil: none was opened
-	OpenedAt    time.Time
-
-	SessionExpiresAt time.Time
-
-	Attempts, OpenAttempts int64 // that the order had before: all that count, and those of them whose checkouts were open
-}
+// before are the numbers of the attempts that an order has had; see before.sql.
+type before struct{ last, count, open int64 }
 
 // checkoutShown is the row that opened.sql returns.
 type checkoutShown struct {
@@ -67,7 +61,7 @@ func (s *Service) Open(ctx context.Context, customer, orderID uuid.UUID) (a *Att
 		opened = opened || isNew
 		if a != nil && a.State == Creating {
 			a, err = s.createSession(ctx, a)
-			s.notify.Notify(customer.String(), orderID.String())
+			s.orders.Notify(customer.String(), orderID.String())
 		}
 		if a != nil || err != nil {
 			return a, opened, err
@@ -78,25 +72,12 @@ func (s *Service) Open(ctx context.Context, customer, orderID uuid.UUID) (a *Att
 }
 
 // liveAttempt returns the live attempt of an order, also after the deadline if its checkout is still open. It opens
-// one if there is none, and the deadline has not passed. It returns nil if neither is possible because another session
-// changes the order's attempts at the same time, or because the live attempt is closing: since open.sql read the
-// order, or because its session ends long before the deadline of the order.
+// one if there is none, and the deadline has not passed. It returns nil if neither is possible now: the live attempt is
+// closing, or has just ended.
 func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) (a *Attempt, opened bool, err error) {
-	o, err := one[opening](ctx, s.db, "open a payment attempt", openSQL, keyset.NewID(), orderID, customer,
-		s.cfg.Grace.Microseconds(), s.tasks.RowKind(Kind), maxAttempts, s.cfg.Checkout.Microseconds(), s.provider.Clock(),
-		s.cfg.Extension.Microseconds(), maxOpenAttempts, provider.ChargesJSON, maxCreating.Microseconds())
-	switch {
-	case err != nil:
-		return nil, false, rest.OutcomeUnknown(err, repeatOpen)
-	case o == nil:
-		return nil, false, noOrder(orderID)
-	}
-	if o.AttemptID != nil {
-		s.metrics.opened.Inc()
-		return &Attempt{
-			ID: *o.AttemptID, OrderID: orderID, State: Creating, AmountCents: o.TotalCents, Currency: o.Currency,
-			OpenedAt: o.OpenedAt, SessionExpiresAt: o.SessionExpiresAt,
-		}, true, nil
+	a, why, err := s.openAttempt(ctx, customer, orderID)
+	if err != nil || a != nil {
+		return a, a != nil, err
 	}
 	a, err = s.attempt(ctx, "order_id = ? AND state IN ('creating', 'open')", orderID)
 	switch {
@@ -104,19 +85,91 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 		return nil, false, err
 	case a != nil && !a.Closing:
 		return a, false, nil
+	case rest.AsError(why).Class == order.CheckoutOpen:
+		return nil, false, nil
 	}
+	return nil, false, why
+}
+
+// openAttempt opens an attempt to pay an order, holds the order, and owes the task that settles the attempt, or returns
+// the reason why it does not.
+func (s *Service) openAttempt(ctx context.Context, customer, orderID uuid.UUID) (a *Attempt, why, err error) {
+	var c order.Change
+	err = postgres.Transact(ctx, s.db, func(tx *postgres.Tx) error {
+		var had before
+		order.Lock(tx, orderID)
+		tx.Queue(beforeSQL, orderID).QueryRow(func(row pgx.Row) error { return row.Scan(&had.last, &had.count, &had.open) })
+		c, err = s.orders.Update(ctx, tx, orderID, func(o *order.Order) error {
+			if o.CustomerID != customer {
+				return noOrder(orderID)
+			}
+			a, why = s.open(tx, o, had)
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, nil, rest.OutcomeUnknown(err, repeatOpen)
+	}
+	if a != nil {
+		s.metrics.opened.Inc()
+	}
+	s.orders.Announce(ctx, c)
+	return a, why, nil
+}
+
+const (
+	// callTime is the time at the end of a session that is left for calls and for errors of the clocks.
+	callTime = 5 * time.Minute
+	// The provider accepts sessions of 30 minutes to 24 hours.
+	minSession = 31 * time.Minute
+	maxSession = 23*time.Hour + 55*time.Minute
+)
+
+// open opens an attempt for an order, and holds the order until the end of the attempt's checkout, and the grace.
+//
+// The provider's session must not expire while the order is held, even if its customer extends the deadline. Only the
+// length of this time comes from the database's clock. Its start is the present by the provider's clock, which decides
+// when the session expires.
+func (s *Service) open(tx *postgres.Tx, o *order.Order, had before) (*Attempt, error) {
 	if err := o.WhyNotPayable(); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if err := WhyNotChargeable(o.TotalCents, o.Currency); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if a == nil && (o.Attempts >= maxAttempts || o.OpenAttempts >= maxOpenAttempts) {
-		return nil, false, TooManyAttempts.Errorf(
+	if had.count >= maxAttempts || had.open >= maxOpenAttempts {
+		return nil, TooManyAttempts.Errorf(
 			"The order has had %d payment attempts, %d of them with an open checkout. It may have at most %d, and %d.",
-			o.Attempts, o.OpenAttempts, maxAttempts, maxOpenAttempts)
+			had.count, had.open, maxAttempts, maxOpenAttempts)
 	}
-	return nil, false, nil
+	now := o.ServerTime
+	checkoutUntil := now.Add(s.cfg.Checkout)
+	closes, lastCloses := later(o.ExpiresAt, checkoutUntil), later(o.ExpiresAt.Add(s.cfg.Extension), checkoutUntil)
+	if err := o.Hold(closes.Add(s.cfg.Grace)); err != nil {
+		return nil, err
+	}
+	session := min(max(lastCloses.Add(s.cfg.Grace).Sub(now)+callTime, minSession), maxSession)
+	firstCheck := now.Add(min(maxCreating, closes.Sub(now)))
+	a := &Attempt{
+		ID: keyset.NewID(), OrderID: o.ID, State: Creating, AmountCents: o.TotalCents, Currency: o.Currency, OpenedAt: now,
+		SessionExpiresAt: s.provider.Clock().Add(session).Truncate(time.Microsecond), // as the database stores it
+	}
+	tx.Queue(`
+		INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, checkout_until, next_check,
+		                              session_until, session_expires_at)
+		VALUES ($1, $2, $3, $4, lower($5), $6, $7, $8, $9, $10)`,
+		a.ID, o.ID, had.last+1, a.AmountCents, a.Currency, now, checkoutUntil, firstCheck,
+		now.Add(session-callTime), a.SessionExpiresAt)
+	tx.Queue(delay.OweSQL, Kind, o.ID.String(), firstCheck) // the relay publishes the task: it is never urgent
+	return a, nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // inUseWait is the time that a request waits while another request creates the same session: about as long as the
@@ -132,7 +185,7 @@ func (s *Service) createSession(ctx context.Context, a *Attempt) (*Attempt, erro
 	case provider.IsClass(err, provider.Refused, provider.Replayed, provider.Missing):
 		// The attempt is closed at once, so that the customer can try again.
 		s.log.ErrorContext(ctx, "the payment provider refused to create a session", "attempt", a.ID, "error", err)
-		if err := s.close(ctx, a.ID, Creating, reconcile.Actor(order.Customer)); err != nil {
+		if err := s.close(ctx, a.ID, a.OrderID, Creating, order.Customer); err != nil {
 			return nil, err
 		}
 		return nil, &rest.Error{Class: CheckoutRefused, Err: err,

@@ -29,11 +29,6 @@ type Config struct {
 	Pages      string        // the base URL of the shop's pages, where browsers return to from the checkout
 }
 
-// notifier tells open pages that an order of a customer, or one of its payments, has changed.
-type notifier interface {
-	Notify(customer, order string)
-}
-
 // Service opens attempts for customers, and settles them for customers, for the provider's webhooks, for the workers
 // and for the reconcilers.
 type Service struct {
@@ -41,8 +36,7 @@ type Service struct {
 	tasks    delay.TaskRows
 	provider *provider.Calls
 	refunds  *refund.Service
-	cancels  order.Publisher // of [order.CancelKind]
-	notify   notifier
+	orders   *order.Service
 	cfg      Config
 	log      *slog.Logger
 	metrics  metrics
@@ -50,11 +44,11 @@ type Service struct {
 
 // NewService returns a service for the attempts in a database. It registers its metrics with reg.
 func NewService(
-	db *gorm.DB, tasks delay.TaskRows, calls *provider.Calls, refunds *refund.Service, cancels order.Publisher,
-	notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer,
+	db *gorm.DB, tasks delay.TaskRows, calls *provider.Calls, refunds *refund.Service, orders *order.Service,
+	cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) *Service {
 	return &Service{
-		db: db, tasks: tasks, provider: calls, refunds: refunds, cancels: cancels, notify: notify, cfg: cfg, log: log,
+		db: db, tasks: tasks, provider: calls, refunds: refunds, orders: orders, cfg: cfg, log: log,
 		metrics: newMetrics(reg),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
@@ -18,7 +19,6 @@ import (
 	"example.com/shop/payments/internal/refund"
 )
 
-// Each step of an attempt is one statement, which is one round trip and one transaction.
 var (
 	//go:embed pending.sql
 	pendingSQL string
@@ -28,10 +28,8 @@ var (
 	leftSQL string
 	//go:embed answered.sql
 	answeredSQL string
-	//go:embed close.sql
-	closeSQL string
-	//go:embed succeed.sql
-	succeedSQL string
+	//go:embed checked.sql
+	checkedSQL string
 )
 
 // taken is an attempt that is taken for a check: no other worker takes it before its next check.
@@ -45,16 +43,6 @@ type taken struct {
 	Told       bool      // reports whether an event has told of its end, or its customer has just returned
 	OrderEnded bool      // reports whether the order is paid or cancelled
 	NextCheck  time.Time // when it is checked again unless the provider answers
-}
-
-// settlement is the row that close.sql and succeed.sql return: the order of the attempt, and what is due now.
-type settlement struct {
-	OrderID      uuid.UUID
-	CustomerID   uuid.UUID
-	RefundReason refund.Reason // why the success is refunded; "": it is not, or the attempt did not succeed
-	RefundDueAt  time.Time     // when the refund is due, if there is one
-	CancelDueAt  *time.Time    // when the order that was released is due to be cancelled; nil: it was not released
-	ServerTime   time.Time
 }
 
 // settle asks the provider about those attempts of the orders that are due for a check. An attempt that cannot be
@@ -99,9 +87,9 @@ func (s *Service) settleOne(
 	}
 	switch step {
 	case Close:
-		err = s.close(ctx, a.ID, a.State, actor)
+		err = s.close(ctx, a.ID, a.OrderID, a.State, order.Actor(actor))
 	case Succeed:
-		err = s.succeed(ctx, a.ID, session, actor)
+		err = s.succeed(ctx, a.ID, a.OrderID, session, order.Actor(actor))
 	case Finish:
 		err = s.db.WithContext(ctx).Exec(
 			`UPDATE payment_attempts SET next_check = NULL WHERE id = $1 AND state = 'closed' AND next_check = $2`,
@@ -154,48 +142,126 @@ func (s *Service) ask(
 	}
 }
 
-// close closes an attempt and has its order cancelled when that is due. It does nothing if the attempt is not in the
-// given state any more.
-func (s *Service) close(ctx context.Context, id uuid.UUID, state State, actor reconcile.Actor) error {
-	done, err := one[settlement](ctx, s.db, "close a payment attempt", closeSQL,
-		id, state, s.tasks.RowKind(order.CancelKind), actor, Kind)
-	if err != nil || done == nil {
-		return err
-	}
-	s.metrics.ended.WithLabelValues(string(Closed)).Inc()
-	s.log.InfoContext(ctx, "payment attempt closed", "attempt", id, "order_id", done.OrderID, "was", state)
-	s.announce(ctx, done)
-	return nil
+// locked is an attempt whose row, and whose order's row, are locked.
+type locked struct {
+	State       State
+	AmountCents int64
+	Currency    string
 }
 
-// succeed stores the success of an attempt, and has the money returned if the success did not pay the order. It does
-// nothing if the success is stored already.
-func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid provider.Session, actor reconcile.Actor) error {
-	refundID := keyset.NewID()
-	done, err := one[settlement](ctx, s.db, "store the success of a payment attempt", succeedSQL,
-		id, paid.ID, paid.Intent, paid.AmountCents, paid.Currency, refundID,
-		s.tasks.RowKind(order.CancelKind), s.tasks.RowKind(refund.Kind), actor, Kind)
-	if err != nil || done == nil {
+// isLive reports whether the attempt holds its order.
+func (a locked) isLive() bool { return a.State == Creating || a.State == Open }
+
+// end changes an attempt and its order in one transaction. decide changes the order, and queues the statements that
+// write the attempt, and what follows from its end. It reports whether it has ended the attempt: end does nothing
+// otherwise.
+func (s *Service) end(
+	ctx context.Context, id, orderID uuid.UUID, decide func(tx *postgres.Tx, o *order.Order, a locked) bool,
+) (c order.Change, ended bool, err error) {
+	err = postgres.Transact(ctx, s.db, func(tx *postgres.Tx) (err error) {
+		var a locked
+		order.Lock(tx, orderID)
+		tx.Queue(`SELECT state, amount_cents, currency FROM payment_attempts WHERE id = $1 FOR UPDATE`, id).QueryRow(
+			func(row pgx.Row) error { return row.Scan(&a.State, &a.AmountCents, &a.Currency) })
+		c, err = s.orders.Update(ctx, tx, orderID, func(o *order.Order) error {
+			if ended = decide(tx, o, a); ended {
+				tx.Queue(checkedSQL, id, orderID, orderID.String(), Kind)
+			}
+			return nil
+		})
 		return err
+	})
+	if err != nil {
+		return c, false, fmt.Errorf("end payment attempt %s: %w", id, err)
+	}
+	if ended {
+		s.orders.Announce(ctx, c)
+		if !c.Changed {
+			s.orders.Notify(c.CustomerID.String(), orderID.String())
+		}
+	}
+	return c, ended, nil
+}
+
+// close closes an attempt that its customer can no longer pay, and releases its order, whose task cancels it when it is
+// due. It does nothing if the attempt is not in the given state any more.
+func (s *Service) close(ctx context.Context, id, orderID uuid.UUID, state State, actor order.Actor) error {
+	_, closed, err := s.end(ctx, id, orderID, func(tx *postgres.Tx, o *order.Order, a locked) bool {
+		if a.State != state {
+			return false
+		}
+		tx.Queue(`
+			UPDATE payment_attempts
+			SET state = 'closed', closing = true, ended_at = $2, next_check = NULL, checkout_url = NULL WHERE id = $1`,
+			id, o.ServerTime)
+		o.Release(actor)
+		return true
+	})
+	if closed {
+		s.metrics.ended.WithLabelValues(string(Closed)).Inc()
+		s.log.InfoContext(ctx, "payment attempt closed", "attempt", id, "order_id", orderID, "was", state)
+	}
+	return err
+}
+
+// succeed stores the success of an attempt, and owes a refund of the money if the success does not pay the order. It
+// does nothing if the success is stored already.
+func (s *Service) succeed(
+	ctx context.Context, id, orderID uuid.UUID, paid provider.Session, actor order.Actor,
+) error {
+	refundID := keyset.NewID()
+	var reason refund.Reason
+	c, stored, err := s.end(ctx, id, orderID, func(tx *postgres.Tx, o *order.Order, a locked) bool {
+		if a.State == Succeeded {
+			return false
+		}
+		reason = apply(o, a, paid, actor)
+		tx.Queue(`
+			UPDATE payment_attempts
+			SET state = 'succeeded', applied = $2, session_id = $3, payment_intent = $4, captured_cents = $5,
+			    checkout_url = NULL, ended_at = $6, next_check = NULL WHERE id = $1`,
+			id, reason == "", paid.ID, paid.Intent, paid.AmountCents, o.ServerTime)
+		if reason != "" {
+			tx.Queue(`
+				INSERT INTO refunds (id, attempt_id, reason, amount_cents, created_at, next_check)
+				VALUES ($1, $2, $3, $4, $5, $5)`, refundID, id, reason, paid.AmountCents, o.ServerTime)
+			tx.Queue(delay.OweSQL, refund.Kind, refundID.String(), o.ServerTime)
+		}
+		return true
+	})
+	switch {
+	case err != nil || !stored:
+		return err
+	case reason == "":
+		s.metrics.paid.Inc()
+		s.log.InfoContext(ctx, "order paid at the payment provider", "attempt", id, "order_id", orderID)
+	default:
+		s.log.WarnContext(ctx, "a payment did not pay its order and is refunded",
+			"attempt", id, "order_id", orderID, "refund", refundID, "reason", reason)
+		s.refunds.Owed(ctx, refundID, reason, c.ServerTime)
 	}
 	s.metrics.ended.WithLabelValues(string(Succeeded)).Inc()
-	if done.RefundReason == "" {
-		s.metrics.paid.Inc()
-		s.log.InfoContext(ctx, "order paid at the payment provider", "attempt", id, "order_id", done.OrderID)
-	} else {
-		s.log.WarnContext(ctx, "a payment did not pay its order and is refunded",
-			"attempt", id, "order_id", done.OrderID, "refund", refundID, "reason", done.RefundReason)
-		s.refunds.Owed(ctx, refundID, done.RefundReason, done.RefundDueAt, done.ServerTime)
-	}
-	s.announce(ctx, done)
 	return nil
 }
 
-// announce notifies the customer of an attempt that has ended. If its order was released, announce also publishes the
-// task that cancels the order.
-func (s *Service) announce(ctx context.Context, done *settlement) {
-	if done.CancelDueAt != nil {
-		s.cancels.Publish(ctx, delay.At(done.OrderID.String(), *done.CancelDueAt, done.ServerTime))
+// apply has a success pay its order, or returns the reason why the money is returned. It then releases the order if this
+// attempt holds it.
+//
+// A closed attempt that succeeds while its order is still pending is late, as far as the shop knows then. If another
+// attempt pays the order afterwards, the customer has paid twice: what reads the reason sees that.
+func apply(o *order.Order, a locked, paid provider.Session, actor order.Actor) (reason refund.Reason) {
+	switch {
+	case paid.AmountCents != a.AmountCents || paid.Currency != a.Currency:
+		reason = refund.Mismatch
+	case o.Status == order.Paid:
+		reason = refund.Duplicate
+	case a.isLive() && o.PayHeld():
+		return ""
+	default:
+		reason = refund.Late
 	}
-	s.notify.Notify(done.CustomerID.String(), done.OrderID.String())
+	if a.isLive() {
+		o.Release(actor)
+	}
+	return reason
 }

@@ -18,8 +18,8 @@ type Step int
 // The steps.
 const (
 	Wait    Step = iota // the attempt stays as it is, and is checked again later
-	Close               // close.sql: the customer cannot pay any more, so the order is released
-	Succeed             // succeed.sql: the money is captured, and pays the order or is refunded
+	Close               // the customer cannot pay any more, so the order is released
+	Succeed             // the money is captured, and pays the order or is refunded
 	Finish              // the attempt stays closed, and is never checked again
 )
 

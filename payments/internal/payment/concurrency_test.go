@@ -227,3 +227,63 @@ func TestConcurrentSteps(t *testing.T) {
 		t.Errorf("PostgreSQL resolved %d deadlocks, want none", n)
 	}
 }
+
+// TestPairsMeet has each two of those who end an attempt meet: its customer who closes it, a webhook, the worker's poll,
+// the reconciler, the timeout of the order, and an operator who moves the deadline. The customer has paid in half of the
+// cases. Each attempt ends once, and its money is where its order is.
+func TestPairsMeet(t *testing.T) {
+	s := newMemoryShop(t)
+	ctx := t.Context()
+	actions := map[string]func(o *order.Order, a *attempt.Attempt) error{
+		"close": func(o *order.Order, _ *attempt.Attempt) error {
+			if err := s.Close(ctx, o.CustomerID, o.ID); err != nil {
+				return err
+			}
+			_, err := s.orders.Cancel(ctx, o.CustomerID, o.ID)
+			return err
+		},
+		"webhook": func(_ *order.Order, a *attempt.Attempt) error { s.deliverAll(t, a.ID); return nil },
+		"poll":    func(o *order.Order, _ *attempt.Attempt) error { s.settleNow(t, o.ID); return nil },
+		"reconciler": func(o *order.Order, _ *attempt.Attempt) error {
+			_, _, err := s.Attempts().TimeOut(ctx, []string{o.ID.String()})
+			return err
+		},
+		"timeout":  func(o *order.Order, _ *attempt.Attempt) error { s.cancelDue(t, o.ID); return nil },
+		"operator": func(o *order.Order, _ *attempt.Attempt) error { return s.reschedule(t, o.ID, 2*time.Hour) },
+	}
+	for first, do := range actions {
+		for second, and := range actions {
+			for _, paid := range []bool{true, false} {
+				o, a := s.placeOpen(t)
+				s.checkNow(t, o.ID)
+				var both sync.WaitGroup
+				for _, act := range []func(*order.Order, *attempt.Attempt) error{
+					func(o *order.Order, a *attempt.Attempt) error {
+						if paid {
+							s.pay(t, a.CheckoutURL)
+						}
+						return do(o, a)
+					}, and,
+				} {
+					both.Go(func() {
+						if err := act(o, a); err != nil && parttest.ClassOf(err).Status != 409 {
+							t.Errorf("%s and %s: %v", first, second, err)
+						}
+					})
+				}
+				both.Wait()
+				s.shiftToDeadline(t, o.ID, time.Second)
+				s.settleNow(t, o.ID)
+				s.cancelDue(t, o.ID)
+				if s.attempt(t, o, a.ID).State == attempt.Open || testenv.Query[string](t, s.db,
+					`SELECT status FROM orders WHERE id = $1`, o.ID) == "pending" {
+					t.Errorf("%s and %s, paid %v: the order, its attempts, events and tasks are %s, want them ended", first, second, paid, s.row(t, o))
+				}
+			}
+		}
+	}
+	s.check(t)
+	if n := testenv.Query[int](t, s.db, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
+		t.Errorf("PostgreSQL resolved %d deadlocks, want none", n)
+	}
+}

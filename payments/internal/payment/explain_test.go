@@ -22,17 +22,13 @@ func TestQueryPlans(t *testing.T) {
 		statement, params string
 		indexes           []string
 	}{
-		"open": {
-			statement(t, "attempt/open.sql"), fmt.Sprintf(`'%s', '%s', '%s', 1, 'k', 20, 1, now(), 1, 5, '{"EUR": 50}', 1`, id, id, id),
-			[]string{"orders_pkey", "payment_attempts_number"},
-		},
+		"before":          {statement(t, "attempt/before.sql"), fmt.Sprintf("'%s'", id), []string{"payment_attempts_number"}},
+		"checked":         {statement(t, "attempt/checked.sql"), fmt.Sprintf("'%s', '%s', 't', 'k'", id, id), []string{"payment_attempts_due", "outbox_pkey"}},
 		"returned":        {statement(t, "attempt/returned.sql"), fmt.Sprintf("'%s', '%s', 1, 'k'", id, id), []string{"orders_pkey", "payment_attempts"}},
 		"take":            {statement(t, "attempt/take.sql"), fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
 		"answered":        {statement(t, "attempt/answered.sql"), fmt.Sprintf("'%s', now()", id), []string{"payment_attempts_pkey", "payment_attempts_untold"}},
 		"left":            {statement(t, "attempt/left.sql"), fmt.Sprintf("'{%s}'", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
 		"pending":         {statement(t, "attempt/pending.sql"), fmt.Sprintf("'0001-01-01', '%s', %d, 500", uuid.Nil, aYear.Microseconds()), []string{"payment_attempts_due", "orders_pkey"}},
-		"close":           {statement(t, "attempt/close.sql"), fmt.Sprintf("'%s', 'open', 'k', 'worker', 'k'", id), []string{"payment_attempts_pkey", "orders_pkey"}},
-		"succeed":         {statement(t, "attempt/succeed.sql"), fmt.Sprintf("'%s', 's', 'p', 1, 'eur', '%s', 'k', 'r', 'worker', 'k'", id, id), []string{"payment_attempts_pkey", "orders_pkey"}},
 		"hear":            {statement(t, "attempt/hear.sql"), fmt.Sprintf("'e', 't', '%s', 's', true, true, 1, 'k'", id), []string{"payment_attempts_pkey"}},
 		"refund webhook":  {statement(t, "refund/hear.sql"), "'e', 't', 'p', 'k', NULL, false, 'charge'", []string{"payment_attempts_payment_intent_key", "refunds_of_attempt"}},
 		"take refunds":    {statement(t, "refund/take.sql"), fmt.Sprintf("'{%s}', 1", id), []string{"refunds_pkey", "payment_attempts_pkey"}},

@@ -39,8 +39,7 @@ violations AS (
     ) AS a
     WHERE a.successes <> CASE WHEN o.status = 'paid' AND o.ended_by = 'provider' THEN 1 ELSE 0 END OR a.differs
 
-    -- 7: captured money that did not pay the order is refunded as a whole, and money that paid it is not. See
-    -- succeed.sql.
+    -- 7: captured money that did not pay the order is refunded as a whole, and money that paid it is not.
     UNION ALL
     SELECT 7, 'attempt ' || a.id,
            format('captured %s of %s, applied: %s, refund of %s', a.captured_cents, a.amount_cents, a.applied, coalesce(r.amount_cents, 0))

@@ -117,29 +117,29 @@ func (s *shop) start(t testing.TB, p provider.Provider) {
 	log := slog.New(slog.DiscardHandler)
 	s.provider = p
 	s.webhooks = payment.Webhooks{Deployment: "test", Secrets: secret + "," + oldSecret}
-	s.connect(provider.NewCalls(p, provider.CallsConfig{}, log, s.metrics), s.notified, config, log, s.metrics)
-	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{
-		Options: order.Options{OrderTimeout: timeout, OrderExtension: extension, MaxExtensions: 1},
-		Hooks:   order.Hooks{Changed: s.notified.Notify},
-	}, log, prometheus.NewRegistry())
+	s.connect(provider.NewCalls(p, provider.CallsConfig{}, log, s.metrics), s.notified.Notify, config, log, s.metrics)
 	s.due = reconcile.NewTable(s.gorm, order.CancelKind, s.orders.Rows(), nil, log)
 	s.product = uuid.New()
 	s.exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'Chair', 1000, 'EUR', 1000, 1000)`, s.product)
 	s.addRoutes(t, log, s.metrics)
 }
 
-// connect makes the service and the refunds.
+// connect makes the orders, the attempts and the refunds.
 func (s *shop) connect(
-	calls *provider.Calls, notifier interface{ Notify(customer, order string) }, cfg attempt.Config,
+	calls *provider.Calls, changed func(customer, order string), cfg attempt.Config,
 	log *slog.Logger, reg prometheus.Registerer,
 ) {
-	s.refunder = refund.NewService(s.gorm, s.tasks, calls, s.refunds, notifier, log, reg)
-	s.Service = attempt.NewService(s.gorm, s.tasks, calls, s.refunder, s.cancels, notifier, cfg, log, reg)
+	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{
+		Options: order.Options{OrderTimeout: timeout, OrderExtension: extension, MaxExtensions: 1},
+		Hooks:   order.Hooks{Changed: changed},
+	}, log, prometheus.NewRegistry())
+	s.refunder = refund.NewService(s.gorm, s.tasks, calls, s.refunds, s.orders, log, reg)
+	s.Service = attempt.NewService(s.gorm, s.tasks, calls, s.refunder, s.orders, cfg, log, reg)
 }
 
 // setCalls replaces the calls to the provider of the service and the refunds.
 func (s *shop) setCalls(calls *provider.Calls) {
-	s.connect(calls, s.notified, config, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	s.connect(calls, s.notified.Notify, config, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 }
 
 // Attempts returns the table of settle tasks.

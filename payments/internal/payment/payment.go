@@ -74,7 +74,7 @@ func Add(
 	return func(customers *rest.Tokens, orders *order.Service) error {
 		tasks := taskRows(p)
 		refunds := refund.NewService(p.DB, tasks, calls, returns.Publisher, orders, p.Log, p.Metrics)
-		attempts := attempt.NewService(p.DB, tasks, calls, refunds, orders.Publisher(), orders, attempt.Config{
+		attempts := attempt.NewService(p.DB, tasks, calls, refunds, orders, attempt.Config{
 			Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.MaxExtension(),
 			Deployment: o.Deployment, Pages: strings.TrimRight(o.PublicURL, "/"),
 		}, p.Log, p.Metrics)

@@ -293,29 +293,6 @@ func TestRetryOfUnknownRefund(t *testing.T) {
 	}
 }
 
-// TestWithoutTasks opens attempts, pays and refunds one, and closes one, in a service without Redis. It writes no
-// outbox rows.
-func TestWithoutTasks(t *testing.T) {
-	s := newMemoryShop(t)
-	s.tasks.WithoutTasks()
-	s.newCalls(provider.Limits{})
-	s.orderDB.WithoutTasks()
-	s.paidOrder(t)
-	late, a := s.placeOpen(t)
-	s.shiftToDeadline(t, late.ID, grace)
-	s.pay(t, a.CheckoutURL)
-	s.settleNow(t, late.ID)
-	closed, _ := s.placeOpen(t)
-	s.shiftToDeadline(t, closed.ID, grace)
-	s.settleNow(t, closed.ID)
-	s.cancelDue(t, late.ID)
-	s.cancelDue(t, closed.ID)
-	if rows := testenv.Query[string](t, s.db, `SELECT coalesce(string_agg(kind, ' '), '') FROM outbox`); rows != "" {
-		t.Errorf("the outbox has messages of the kinds %s, want none", rows)
-	}
-	s.check(t)
-}
-
 // TestDeleteOfPaidOrderIsRefused checks that neither an order nor an attempt can be deleted while it has money.
 func TestDeleteOfPaidOrderIsRefused(t *testing.T) {
 	s := newMemoryShop(t)

@@ -22,7 +22,7 @@ func TestRejectedCheckIsLogged(t *testing.T) {
 	s := newMemoryShop(t)
 	o, a := s.placeOpen(t)
 	s.exec(t, `UPDATE payment_attempts SET session_id = 'cs_test_unknown' WHERE id = $1`, a.ID)
-	logged := s.restart(s.notified)
+	logged := s.restart(s.notified.Notify)
 	s.shift(t, o.ID, 31*time.Second)
 	if _, again := s.settle(t, o.ID); !again {
 		t.Error("the task is done, want it due again")
@@ -35,7 +35,11 @@ func TestPanicDoesNotEndTheProcess(t *testing.T) {
 	s := newMemoryShop(t)
 	first, _ := s.placeOpen(t)
 	second, _ := s.placeOpen(t)
-	logged := s.restart(panicking{first.ID.String()})
+	logged := s.restart(func(_, order string) {
+		if order == first.ID.String() {
+			panic(order)
+		}
+	})
 	for _, o := range []*order.Order{first, second} {
 		s.shiftToDeadline(t, o.ID, time.Second)
 	}
@@ -48,21 +52,12 @@ func TestPanicDoesNotEndTheProcess(t *testing.T) {
 	s.wantOrder(t, second, "cancelled timeout")
 }
 
-// panicking is a notifier that panics for one order.
-type panicking struct{ order string }
-
-func (p panicking) Notify(_, order string) {
-	if order == p.order {
-		panic(order)
-	}
-}
-
-// restart replaces the service by one with another notifier, and returns the log of the new one.
-func (s *shop) restart(notifier interface{ Notify(customer, order string) }) *bytes.Buffer {
+// restart replaces the service by one that calls changed after each change, and returns the log of the new one.
+func (s *shop) restart(changed func(customer, order string)) *bytes.Buffer {
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
 	calls := provider.NewCalls(s.provider, provider.CallsConfig{}, log, prometheus.NewRegistry())
-	s.connect(calls, notifier, config, log, prometheus.NewRegistry())
+	s.connect(calls, changed, config, log, prometheus.NewRegistry())
 	return &logged
 }
 

@@ -26,7 +26,7 @@ func (s *shop) reconfigure(t *testing.T, deployment, mode string) *bytes.Buffer 
 	s.webhooks.Deployment, s.webhooks.Live = deployment, mode == "live"
 	logger := slog.New(slog.NewJSONHandler(log, nil))
 	calls := provider.NewCalls(s.provider, provider.CallsConfig{}, logger, prometheus.NewRegistry())
-	s.connect(calls, s.notified, cfg, logger, s.metrics)
+	s.connect(calls, s.notified.Notify, cfg, logger, s.metrics)
 	s.addRoutes(t, logger, s.metrics)
 	return log
 }

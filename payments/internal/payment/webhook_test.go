@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stripe/stripe-go/v85/webhook"
 
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
@@ -33,7 +34,7 @@ func TestRejectedWebhooks(t *testing.T) {
 	newHandler := func(secrets ...string) (*shop, *prometheus.Registry) {
 		reg := prometheus.NewRegistry()
 		log := slog.New(slog.DiscardHandler)
-		s := &shop{gorm: gdb, webhooks: payment.Webhooks{Secrets: strings.Join(secrets, ",")}}
+		s := &shop{gorm: gdb, orderDB: order.NewStore(gdb), webhooks: payment.Webhooks{Secrets: strings.Join(secrets, ",")}}
 		s.connect(nil, nil, attempt.Config{}, log, reg)
 		s.addRoutes(t, log, reg)
 		return s, reg

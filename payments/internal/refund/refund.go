@@ -23,7 +23,7 @@ const Kind = "refund.send"
 // NotFailed is the class of the error about a refund that an operator cannot move.
 var NotFailed = rest.Class{Code: "not-failed", Status: http.StatusConflict, Title: "Refund has not failed"}
 
-// Reason is why a success does not pay its order, so that succeed.sql owes a refund of it.
+// Reason is why a success does not pay its order, so that a refund of it is owed.
 type Reason string
 
 // The reasons of refunds.

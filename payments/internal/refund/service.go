@@ -73,10 +73,10 @@ func (r *Service) Rows() reconcile.Rows {
 	return check.Rows(r.db, pendingSQL, leftSQL, r.send)
 }
 
-// Owed counts a refund that succeed.sql has stored, and publishes its task.
-func (r *Service) Owed(ctx context.Context, id uuid.UUID, reason Reason, dueAt, serverTime time.Time) {
+// Owed counts a refund that was stored at a time of the database's clock, and publishes its task, which is due.
+func (r *Service) Owed(ctx context.Context, id uuid.UUID, reason Reason, at time.Time) {
 	r.reasons.WithLabelValues(string(reason)).Inc()
-	r.publish.Publish(ctx, delay.At(id.String(), dueAt, serverTime))
+	r.publish.Publish(ctx, delay.At(id.String(), at, at))
 }
 
 // Retry sends a failed refund again, for an operator.
