@@ -23,7 +23,6 @@ func TestPostgresFaults(t *testing.T) {
 }
 func TestNetworkFaults(t *testing.T)  { faulttest.Faults(t, orders, orders.NetworkFaults()...) }
 func TestClockFaults(t *testing.T)    { faulttest.Faults(t, orders, orders.ClockFaults(t)...) }
-func TestWithoutRedis(t *testing.T)   { faulttest.Faults(t, orders, orders.AloneFaults()...) }
 func TestFailoverFaults(t *testing.T) { faulttest.Faults(t, orders, orders.FailoverFaults()...) }
 func TestRedisFailovers(t *testing.T) { faulttest.Faults(t, orders, orders.RedisFailoverFaults()...) }
 func TestChaos(t *testing.T)          { faulttest.Chaos(t, orders) }

@@ -68,9 +68,6 @@ func addBookings(p *app.Process, o *options) error {
 		}
 	}
 	bookings := newService(p.DB, o, expire.Publisher)
-	if p.Redis == nil {
-		bookings.WithoutTasks()
-	}
 	if err := expire.Handle(rows, delay.WorkerConfig{}); err != nil {
 		return err
 	}

@@ -112,7 +112,7 @@ func (s *service) decide(ctx context.Context, customer uuid.UUID, w wish) (*deci
 		statements.Queue(createSQL, pgx.NamedArgs{
 			"id": id, "customer": customer, "screening": w.screening, "seats": w.seats, "count": w.count,
 			"code": rand.Text()[:8], "key": w.key, "fingerprint": w.fingerprint(),
-			"timeout": s.options.Timeout.Microseconds(), "kind": s.RowKind(expireKind),
+			"timeout": s.options.Timeout.Microseconds(), "kind": expireKind,
 			"max_open_seats": s.options.MaxOpenSeats,
 		}).QueryRow(func(row pgx.Row) error { return row.Scan(&d.rejected, &d.open) })
 		statements.Queue(getSQL, id, customer, w.key).Query(func(rows pgx.Rows) error {

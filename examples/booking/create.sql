@@ -4,7 +4,7 @@
 --
 -- @id · @customer · @screening · @seats: their names, NULL for any free ones · @count of seats · @code
 -- @key: idempotency key, '' for none · @fingerprint, NULL without a key · @timeout in microseconds
--- @kind of the task, '' for no outbox row · @max_open_seats in the customer's pending bookings
+-- @kind of the task · @max_open_seats in the customer's pending bookings
 WITH clock AS MATERIALIZED (
     -- It is read after the locks of lock.sql are taken, so that the wait for them does not shorten the time to confirm.
     SELECT clock_timestamp() AS at
@@ -56,7 +56,7 @@ taken AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT @kind::text, id::text, expires_at FROM created WHERE @kind::text <> ''
+    SELECT @kind::text, id::text, expires_at FROM created
 )
 SELECT CASE WHEN EXISTS (SELECT FROM created) THEN '' ELSE coalesce(checked.rejected, 'taken') END AS rejected,
        coalesce(open.ids, '[]') AS open

@@ -210,19 +210,13 @@ func TestBookingTakesAllSeatsOrNone(t *testing.T) {
 	c.checkInvariants(t)
 }
 
-// TestBookingOwesItsTask checks the outbox row and the published message of a booking, and that a service without
-// Redis writes no outbox row.
+// TestBookingOwesItsTask checks the outbox row and the published message of a booking.
 func TestBookingOwesItsTask(t *testing.T) {
 	c := newCinema(t)
 	b := c.book(t, uuid.New(), anyOf(c.screening(t, 1), 1))
 	if n := testenv.Query[int](t, c.db, `SELECT count(*) FROM outbox o JOIN bookings b ON o.task_id = b.id::text
 		WHERE o.kind = $1 AND o.due_at = b.expires_at`, expireKind); n != 1 || c.published.Of(b.ID) != 1 {
 		t.Errorf("%d outbox rows, published %d times; want both once", n, c.published.Of(b.ID))
-	}
-	c.WithoutTasks()
-	c.book(t, uuid.New(), anyOf(c.screening(t, 1), 1))
-	if n := testenv.Query[int](t, c.db, `SELECT count(*) FROM outbox`); n != 1 {
-		t.Errorf("%d outbox rows, want none for the booking without tasks", n-1)
 	}
 }
 

@@ -49,8 +49,6 @@ type service struct {
 	gate        *postgres.Gate    // for creations, which may wait for locks
 	turns       *postgres.KeyGate // for creations that need the same screening
 	lockTimeout string            // of creations
-
-	delay.TaskRows
 }
 
 type publisher interface {

@@ -59,9 +59,6 @@ func addInvitations(p *app.Process, timeout time.Duration) error {
 		return err
 	}
 	invitations := &store{db: p.DB}
-	if p.Redis == nil {
-		invitations.WithoutTasks()
-	}
 	if err := expire.Handle(rows, delay.WorkerConfig{}); err != nil {
 		return err
 	}
@@ -86,8 +83,6 @@ func createTable(ctx context.Context, db *gorm.DB) error {
 // store keeps invitations in PostgreSQL.
 type store struct {
 	db *gorm.DB
-
-	delay.TaskRows
 }
 
 // errUnknown means that there is no invitation with this id.
@@ -96,7 +91,7 @@ var errUnknown = errors.New("there is no invitation with this id")
 func (s *store) create(ctx context.Context, email string, timeout time.Duration) (*invitation, error) {
 	var i invitation
 	err := s.db.WithContext(ctx).
-		Raw(createSQL, keyset.NewID(), email, timeout.Microseconds(), s.RowKind(expireKind)).Scan(&i).Error
+		Raw(createSQL, keyset.NewID(), email, timeout.Microseconds(), expireKind).Scan(&i).Error
 	if err != nil {
 		return nil, fmt.Errorf("create invitation: %w", err)
 	}

@@ -25,9 +25,7 @@ func (o *Doctor) Run(ctx context.Context, program Program, open Opener) error {
 	}
 	if err != nil {
 		d.print("postgres", "", err)
-		if o.RedisURL != NoRedis {
-			d.print("redis", "answers", connectRedis(ctx, o.RedisURL)) // the other checks need both servers
-		}
+		d.print("redis", "answers", connectRedis(ctx, o.RedisURL)) // the other checks need both servers
 		return ErrFailed
 	}
 	defer p.Close()

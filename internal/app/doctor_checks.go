@@ -30,6 +30,10 @@ var ErrUnchecked = errors.New("not checked")
 
 // Checks returns the checks of the servers, of the kinds of task, and of the parts.
 func (p *Process) Checks() []Check {
+	swept := "the last sweep was recent, and no statement failed"
+	if len(p.Kinds) > 0 {
+		swept += "; while Redis is down, rows time out at most " + p.Kinds[0].Reconciler.DescribeBound() + " late"
+	}
 	checks := []Check{
 		{Subject: "schema", Good: "has no migration that this binary lacks", Run: p.checkSchema},
 		{Subject: "statements", Good: "those that time out rows fit the schema", Run: p.ofEachKind(
@@ -37,28 +41,14 @@ func (p *Process) Checks() []Check {
 		{Subject: "privileges", Good: "the role may read and change all tables", Run: p.checkPrivileges},
 		{Subject: "durability", Good: "fsync and full_page_writes are on", Run: p.checkDurability},
 		{Subject: "commits", Good: "none waits for a standby", Run: p.checkCommits},
+		{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p.Redis) }},
+		{Subject: "eviction", Good: "Redis drops no task when its memory is full", Run: p.checkEviction},
+		{Subject: "tasks", Good: "Redis has the markers of a sweep: it was not wiped", Run: p.ofEachKind(checkMarkers)},
+		{Subject: "worker", Good: "no task has been due for long, and there are no dead letters",
+			Run: p.ofEachKind(checkTasks)},
+		{Subject: "outbox", Good: "no message has waited for long", Run: p.ofEachKind(checkOutbox)},
+		{Subject: "reconciler", Good: swept, Run: p.ofEachKind(checkLastSweep)},
 	}
-	if p.Redis == nil {
-		checks = append(checks, Check{Subject: "redis", Good: "none: the reconciler alone times out rows, every second",
-			Run: func(context.Context) error { return nil }})
-	} else {
-		checks = append(checks,
-			Check{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error {
-				return pingRedis(ctx, p.Redis)
-			}},
-			Check{Subject: "eviction", Good: "Redis drops no task when its memory is full", Run: p.checkEviction},
-			Check{Subject: "tasks", Good: "Redis has the markers of a sweep: it was not wiped",
-				Run: p.ofEachKind(checkMarkers)},
-			Check{Subject: "worker", Good: "no task has been due for long, and there are no dead letters",
-				Run: p.ofEachKind(checkTasks)},
-			Check{Subject: "outbox", Good: "no message has waited for long", Run: p.ofEachKind(checkOutbox)},
-		)
-	}
-	swept := "the last sweep was recent, and no statement failed"
-	if len(p.Kinds) > 0 {
-		swept += "; while Redis is down, rows time out at most " + p.Kinds[0].Reconciler.DescribeBound() + " late"
-	}
-	checks = append(checks, Check{Subject: "reconciler", Good: swept, Run: p.ofEachKind(checkLastSweep)})
 	return append(checks, p.checks...)
 }
 

@@ -89,9 +89,7 @@ func (p *Process) answerReady(c *gin.Context) {
 	defer cancel()
 	state := gin.H{"status": "ready", "postgres": "up", "redis": "up"}
 	status := http.StatusOK
-	if p.Redis == nil {
-		state["redis"] = "none"
-	} else if err := p.Redis.Ping(ctx).Err(); err != nil {
+	if err := p.Redis.Ping(ctx).Err(); err != nil {
 		state["status"], state["redis"] = "degraded", "down"
 		_ = c.Error(err) // for the log, at the level DEBUG: the process is ready
 	}

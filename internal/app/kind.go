@@ -12,7 +12,7 @@ import (
 
 // Kind holds the components of one kind of task, for instance of the tasks that cancel orders: the queue; the outbox,
 // publisher and relay, which fill the queue; the worker, which empties the queue; and the reconciler, which compares
-// the queue with a table. In a service without Redis only the reconciler is set.
+// the queue with a table.
 type Kind struct {
 	Name       string
 	Queue      *delay.Queue
@@ -29,19 +29,17 @@ type Kind struct {
 // NewKind adds a kind of task with the components that fill its queue. The part gives the publisher to its service,
 // and then calls [Kind.Handle]. NewKind returns an error only if the name is wrong.
 func (p *Process) NewKind(name string) (*Kind, error) {
-	k := &Kind{Name: name, process: p}
-	p.Kinds = append(p.Kinds, k)
-	if p.Redis == nil {
-		return k, nil
-	}
-	var err error
-	if k.Queue, err = p.NewQueue(name); err != nil {
+	queue, err := p.NewQueue(name)
+	if err != nil {
 		return nil, err
 	}
-	k.Outbox = delay.NewOutbox(p.Pool, name)
-	k.Publisher = delay.NewPublisher(k.Queue, k.Outbox, p.Log, p.Metrics)
-	relay := delay.NewRelay(k.Queue, k.Outbox, p.Log, p.Metrics)
-	p.Metrics.MustRegister(delay.NewDepthCollector(k.Queue, k.Outbox))
+	outbox := delay.NewOutbox(p.Pool, name)
+	k := &Kind{
+		Name: name, Queue: queue, Outbox: outbox, Publisher: delay.NewPublisher(queue, outbox, p.Log, p.Metrics), process: p,
+	}
+	p.Kinds = append(p.Kinds, k)
+	relay := delay.NewRelay(queue, outbox, p.Log, p.Metrics)
+	p.Metrics.MustRegister(delay.NewDepthCollector(queue, outbox))
 	p.Add(Part{Components: []Component{
 		{Run: k.Publisher.Run}, // each role may publish tasks
 		{Role: Relay, Run: relay.Run},
@@ -59,19 +57,14 @@ func (k *Kind) Handle(rows reconcile.Rows, worker delay.WorkerConfig) (err error
 	}
 	k.schedule = fillIn(scheduleSQL, rows.Table, rows.Due)
 	k.table = reconcile.NewTable(p.DB, k.Name, rows, begin, p.Log)
-	if k.Queue != nil {
-		k.Worker = p.Work(k.Queue, k.table.Handle, worker)
-	}
+	k.Worker = p.Work(k.Queue, k.table.Handle, worker)
 	k.Reconciler, err = reconcile.New(p.Pool, k.Name, k.table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics)
 	return err
 }
 
-// NewQueue returns the queue of a kind of task, in a process with Redis. Most parts call [Process.NewKind] instead:
-// without an outbox and a reconciler, the tasks of a queue are lost when Redis loses its data.
+// NewQueue returns the queue of a kind of task. Most parts call [Process.NewKind] instead: without an outbox and a
+// reconciler, the tasks of a queue are lost when Redis loses its data.
 func (p *Process) NewQueue(kind string) (*delay.Queue, error) {
-	if p.Redis == nil {
-		return nil, errors.New("the service has no Redis: a part must not make a queue if Process.Redis is nil")
-	}
 	return delay.NewQueue(p.Redis, kind, p.cfg.QueueShards)
 }
 
@@ -82,17 +75,8 @@ func (p *Process) Work(queue *delay.Queue, handle delay.Handler, cfg delay.Worke
 	return w
 }
 
-// Kinds holds all kinds of task of a process. Its methods combine the results of all kinds. Without Redis there are
-// no tasks.
+// Kinds holds all kinds of task of a process. Its methods combine the results of all kinds.
 type Kinds []*Kind
-
-// WithQueues returns the kinds that have queues: all of them, or none in a service without Redis.
-func (all Kinds) WithQueues() Kinds {
-	if len(all) > 0 && all[0].Queue == nil {
-		return nil
-	}
-	return all
-}
 
 func (all Kinds) runReconcilers(ctx context.Context) error {
 	reconcilers := make([]*reconcile.Reconciler, len(all))
@@ -104,7 +88,7 @@ func (all Kinds) runReconcilers(ctx context.Context) error {
 
 // Depth counts the tasks of all kinds.
 func (all Kinds) Depth(ctx context.Context) (sum delay.Depth, err error) {
-	for _, k := range all.WithQueues() {
+	for _, k := range all {
 		d, err := k.Queue.Depth(ctx)
 		if err != nil {
 			return delay.Depth{}, err
@@ -120,7 +104,7 @@ func (all Kinds) Depth(ctx context.Context) (sum delay.Depth, err error) {
 
 // Backlog returns the number of messages in the outboxes of all kinds, and the age of the oldest.
 func (all Kinds) Backlog(ctx context.Context) (count int64, oldest time.Duration, err error) {
-	for _, k := range all.WithQueues() {
+	for _, k := range all {
 		n, age, err := k.Outbox.Backlog(ctx)
 		if err != nil {
 			return 0, 0, err
@@ -171,7 +155,7 @@ func (all Kinds) Bound() (longest time.Duration) {
 // DeadLetters returns the latest dead letters of all kinds, at most limit, the latest first.
 func (all Kinds) DeadLetters(ctx context.Context, limit int) ([]delay.DeadLetter, error) {
 	letters := []delay.DeadLetter{}
-	for _, k := range all.WithQueues() {
+	for _, k := range all {
 		some, err := k.Queue.DeadLetters(ctx, limit)
 		if err != nil {
 			return nil, err
@@ -184,7 +168,7 @@ func (all Kinds) DeadLetters(ctx context.Context, limit int) ([]delay.DeadLetter
 
 // Redrive makes a dead letter of the named kind due now, and reports whether there was one.
 func (all Kinds) Redrive(ctx context.Context, name, id string) (bool, error) {
-	for _, k := range all.WithQueues() {
+	for _, k := range all {
 		if k.Name == name {
 			return k.Queue.Redrive(ctx, id)
 		}

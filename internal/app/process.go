@@ -52,9 +52,9 @@ type Config struct {
 	Version string // of the program, for /healthz
 
 	DatabaseURL   string
-	DatabaseConns int    // the most connections to PostgreSQL; at least 2
-	RedisURL      string // "": the service has no Redis
-	QueueShards   int    // of each kind's queue; the same for all processes
+	DatabaseConns int // the most connections to PostgreSQL; at least 2
+	RedisURL      string
+	QueueShards   int // of each kind's queue; the same for all processes
 
 	// SessionSettings are settings of the sessions in PostgreSQL, besides those of package postgres.
 	SessionSettings map[string]string
@@ -73,16 +73,16 @@ type Config struct {
 
 // Connections are the connections of a process.
 type Connections struct {
-	DB    *gorm.DB              // its sessions have the settings of package postgres
-	Pool  *sql.DB               // the connections of DB
-	Redis redis.UniversalClient // nil: the service has no Redis, and the reconcilers alone time out rows
+	DB    *gorm.DB // its sessions have the settings of package postgres
+	Pool  *sql.DB  // the connections of DB
+	Redis redis.UniversalClient
 
 	newer []string // a text for each set of which the database has a newer schema than the binary
 }
 
 // Close closes the connections.
 func (c *Connections) Close() {
-	if c.Redis != nil {
+	if c.Redis != nil { // otherwise Connect has failed
 		c.Redis.Close()
 	}
 	c.Pool.Close()
@@ -119,7 +119,7 @@ type Process struct {
 	stopping   atomic.Bool // the process received a signal to stop
 }
 
-// Connect connects to the database, and to Redis if the service has it. It returns an error if the database is down,
+// Connect connects to the database and to Redis. It returns an error if the database is down,
 // or if its schema lacks a migration of the binary. It accepts a newer schema: during a rolling update processes of
 // the older version continue to run, and after a rollback they start. Redis may be down.
 func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, error) {
@@ -134,7 +134,7 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 		log.Warn("the database's schema is newer than this binary's, as in a rolling update; "+
 			"this process works with it", "found", text)
 	}
-	if err == nil && cfg.RedisURL != "" {
+	if err == nil {
 		c.Redis, err = delay.Connect(cfg.RedisURL)
 	}
 	if err != nil {

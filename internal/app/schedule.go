@@ -30,7 +30,7 @@ type Schedule struct {
 	Width float64   `json:"bucket_seconds"` // of each bucket
 	// Rows counts at most 300 rows before the first bucket, and at most 300 after the last.
 	Rows  delay.Spread  `json:"rows"`
-	Tasks *delay.Spread `json:"tasks"` // that no worker has claimed; nil: there is no Redis, or it does not answer
+	Tasks *delay.Spread `json:"tasks"` // that no worker has claimed; nil: Redis does not answer
 }
 
 // Schedule reads the schedule of the kind. It waits for Redis for at most the time limit.
@@ -42,9 +42,6 @@ func (k *Kind) Schedule(ctx context.Context, limit time.Duration) (*Schedule, er
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the schedule of %s: %w", k.Name, err)
-	}
-	if k.Queue == nil {
-		return s, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -36,13 +36,9 @@ func (o Database) Check() error {
 	return JoinErrors(errs...)
 }
 
-// NoRedis is the value of the option --redis-url with which a service runs on PostgreSQL alone. A missing value is an
-// error, so that nobody forgets Redis.
-const NoRedis = "none"
-
 // Redis holds the options of the connections to Redis, and of the queues in it.
 type Redis struct {
-	RedisURL     string `name:"redis-url" placeholder:"URL" help:"The URL of Redis: redis://host:port/db. The value none stands for PostgreSQL alone: then timeouts are up to a second late. For a cluster: redis://host:port?addr=host:port&addr=host:port. For Sentinels: redis://host:port/db?master_name=name&addr=host:port&addr=host:port."`
+	RedisURL     string `name:"redis-url" placeholder:"URL" help:"The URL of Redis: redis://host:port/db. For a cluster: redis://host:port?addr=host:port&addr=host:port. For Sentinels: redis://host:port/db?master_name=name&addr=host:port&addr=host:port."`
 	RedisURLFile string `name:"redis-url-file" placeholder:"FILE" help:"The file with the Redis URL, instead of --redis-url."`
 	QueueShards  int    `name:"queue-shards" default:"1" help:"The number of shards of the queue, spread over a cluster's slots. Use the same number for every process."`
 }
@@ -54,34 +50,22 @@ func (o Redis) Check() error {
 		errs = append(errs, fmt.Errorf("%s is %d, want 1 to %d",
 			OptionName("queue-shards"), o.QueueShards, delay.MaxShards))
 	}
-	if url := o.redisURL(); url != "" {
-		if err := delay.CheckURL(url); err != nil {
+	if o.RedisURL != "" {
+		if err := delay.CheckURL(o.RedisURL); err != nil {
 			errs = append(errs, fmt.Errorf("%s is wrong: %w", OptionName("redis-url"), err))
 		}
 	}
 	return JoinErrors(errs...)
 }
 
-// redisURL returns the URL of Redis, or "" if the service has none.
-func (o Redis) redisURL() string {
-	if o.RedisURL == NoRedis {
-		return ""
-	}
-	return o.RedisURL
-}
-
 // Reconcile holds the options of the reconciler.
 type Reconcile struct {
-	ReconcileSchedule  string        `name:"reconcile-schedule" default:"@every 30s" help:"The schedule of the sweeps, which compare the pending rows with Redis: a cron expression or @every. Without Redis, sweeps run every second."`
+	ReconcileSchedule  string        `name:"reconcile-schedule" default:"@every 30s" help:"The schedule of the sweeps, which compare the pending rows with Redis: a cron expression or @every."`
 	ReconcileLookahead time.Duration `name:"reconcile-lookahead" default:"2m" help:"The sweeps compare the rows that are due within this time. At least twice the interval of @every. With a cron expression, sweeps are at most half of this time apart."`
 }
 
-// Check returns an error that names the options with wrong values. Without Redis they have no effect, so that every
-// value is accepted.
-func (o Reconcile) Check(r Redis) error {
-	if r.redisURL() == "" {
-		return nil
-	}
+// Check returns an error that names the options with wrong values.
+func (o Reconcile) Check() error {
 	if o.ReconcileLookahead <= 0 {
 		return fmt.Errorf("%s is %v, want at least 2s, and at least twice the schedule's interval",
 			OptionName("reconcile-lookahead"), o.ReconcileLookahead)

@@ -109,14 +109,14 @@ type Tool struct {
 // Check returns one error that names all options with wrong values.
 func (o *Tool) Check() error {
 	return JoinErrors(RequireOptions(map[string]string{"database-url": o.DatabaseURL, "redis-url": o.RedisURL}),
-		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check(o.Redis), o.Log.Check())
+		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check(), o.Log.Check())
 }
 
 // Config returns the configuration of a process without a role.
 func (o *Tool) Config(program Program) Config {
 	return Config{
 		Name: program.Name, Version: program.Version,
-		DatabaseURL: o.DatabaseURL, DatabaseConns: o.DatabaseConns, RedisURL: o.redisURL(), QueueShards: o.QueueShards,
+		DatabaseURL: o.DatabaseURL, DatabaseConns: o.DatabaseConns, RedisURL: o.RedisURL, QueueShards: o.QueueShards,
 		Reconcile: o.reconcileConfig(),
 	}
 }

@@ -21,21 +21,6 @@ type Outbox struct {
 	kind string
 }
 
-// TaskRows is embedded in a store whose statements write outbox rows. The zero value is for a service with Redis.
-type TaskRows struct{ none bool }
-
-// WithoutTasks makes the store write no outbox rows, because in a service without Redis no relay deletes them. Call
-// it before the store is used.
-func (t *TaskRows) WithoutTasks() { t.none = true }
-
-// RowKind returns the kind of the outbox row that a statement writes for a task of a kind, or "" if it writes no row.
-func (t *TaskRows) RowKind(kind string) string {
-	if t.none {
-		return ""
-	}
-	return kind
-}
-
 // NewOutbox returns the outbox of a kind.
 func NewOutbox(db *sql.DB, kind string) *Outbox {
 	return &Outbox{db: db, kind: kind}

@@ -18,8 +18,7 @@ const (
 )
 
 // Publisher is the fast path from a committed outbox row to Redis. If a publish fails, the task reaches Redis later:
-// the row stays in the outbox, and the relay copies it. A service without Redis has a nil Publisher, which publishes
-// nothing.
+// the row stays in the outbox, and the relay copies it.
 type Publisher struct {
 	queue     *Queue
 	outbox    *Outbox
@@ -59,9 +58,6 @@ func NewPublisher(q *Queue, o *Outbox, log *slog.Logger, reg prometheus.Register
 // does not abort the publish, because the rows are committed already. The caller needs no error, because the relay
 // repeats a failed publish.
 func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
-	if p == nil {
-		return false
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.budget)
 	defer cancel()
 	_, err := p.breaker.Execute(func() (struct{}, error) {

@@ -20,9 +20,8 @@ import (
 )
 
 var (
-	chaosFor   = flag.Duration("chaos.for", 20*time.Second, "how long the chaos test injects faults")
-	chaosAlone = flag.Bool("chaos.alone", false, "the service of the chaos test has no Redis")
-	chaosSeed  = flag.Uint64("chaos.seed", 0,
+	chaosFor  = flag.Duration("chaos.for", 20*time.Second, "how long the chaos test injects faults")
+	chaosSeed = flag.Uint64("chaos.seed", 0,
 		"the seed of the chaos test's plan, to repeat an earlier one; 0: a random one")
 )
 
@@ -337,9 +336,8 @@ func (r chaosRun) command(t *testing.T) string {
 	tests, err := filepath.Rel(module, here)
 	testenv.Must(t, err)
 	name, _, _ := strings.Cut(t.Name(), "/") // without that of a repeated measurement
-	return fmt.Sprintf("TEST_ALL=1 go test ./%s -timeout %v -run '^%s$' "+
-		"-chaos.for=%v -chaos.alone=%v -chaos.seed=%d",
-		tests, chaosLimit(), name, *chaosFor, *chaosAlone, r.seed)
+	return fmt.Sprintf("TEST_ALL=1 go test ./%s -timeout %v -run '^%s$' -chaos.for=%v -chaos.seed=%d",
+		tests, chaosLimit(), name, *chaosFor, r.seed)
 }
 
 // inject injects the faults into a deployment under load, and ends its processes.
@@ -347,7 +345,7 @@ func (r chaosRun) inject(t *testing.T) (*Deployment, figures) {
 	d := r.service.Deploy(t, Needs{
 		// a standby finds a restarted primary at once
 		Standby: true, Postgres: map[string]string{"wal_retrieve_retry_interval": "100ms"},
-		Redis: syncAtOnce, Network: true, Alone: *chaosAlone,
+		Redis: syncAtOnce, Network: true,
 	})
 	defer func() { d.Kill(d.Running("")...) }()
 	testenv.Must(t, d.RDB.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())

@@ -163,7 +163,7 @@ func (d *Deployment) checkAPI(c *Client) error {
 		return wrong("Rows", "the row %s with the key %q: %w", row.ID, key, err)
 	case shown != Pending && shown != TimedOut:
 		return wrong("Rows", "the status of a new row is %q, want %q", shown, Pending)
-	case d.Redis != NoRedis && !d.owes(s, row.ID):
+	case !d.owes(s, row.ID):
 		return wrong("Kind", "neither the outbox nor the queue of %s has the task of a new row", s.Kind)
 	case left > d.Timeout.Seconds():
 		return wrong("Timeout", "a new row is due in %v s, want at most %v", left, d.Timeout)

@@ -29,7 +29,6 @@ type Needs struct {
 	Standby     bool              // a PostgreSQL server of its own, and a synchronous standby of it
 	Pooler      bool              // a PgBouncer in transaction mode in front of PostgreSQL
 	Redis       []string          // a redis-server of its own with these arguments; nil: as testenv.Redis
-	Alone       bool              // the processes have no Redis
 	Network     bool              // proxies in front of both servers
 	PostgresEnv []string          // the environment of a PostgreSQL server of its own
 	RedisEnv    []string          // the environment of a redis-server of its own
@@ -142,9 +141,6 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	if n.Network {
 		d.toPostgres, database = proxied(d.T, database)
 		d.toRedis, redisURL = proxied(d.T, redisURL)
-	}
-	if n.Alone {
-		redisURL = NoRedis
 	}
 	env := append(slices.Clone(n.Env), envDatabaseConns+"=8")
 	if s.Bounds != nil {

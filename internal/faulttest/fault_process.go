@@ -208,13 +208,7 @@ func rollOut(d *Deployment) {
 	testenv.Must(d.T, err)
 	d.binary = path
 	Contains(d.T, d.Run(d.T, "migrate"), "90000_note.sql")
-	d.replaceEach(d.Running("")...)
-}
-
-// replaceEach replaces one process after the other, as a rolling update does.
-func (d *Deployment) replaceEach(processes ...*Member) {
-	d.T.Helper()
-	for _, old := range processes {
+	for _, old := range d.Running("") {
 		d.Start(old.Role)
 		d.Remove(old) // as a load balancer does during the drain; old still serves the requests that were already sent
 		d.T.Logf("%s stopped in %v", old.Role, old.Interrupt())

@@ -298,9 +298,6 @@ func (p *Process) Interrupt() time.Duration {
 	return time.Since(began)
 }
 
-// NoRedis is the URL of Redis with which the processes run on PostgreSQL alone.
-const NoRedis = "none"
-
 // Site holds what processes share: a migrated database, a Redis, and the configuration.
 type Site struct {
 	Service         *Service

@@ -53,7 +53,7 @@ type subscriber struct {
 	broadcast chan struct{} // has room for one broadcast, which stands for all that wait
 }
 
-// newHub returns a hub that receives notifications while run runs. rdb is nil in a service without Redis.
+// newHub returns a hub that receives notifications while run runs.
 func newHub(rdb redis.UniversalClient, names Names, log *slog.Logger, reg prometheus.Registerer) *hub {
 	f := promauto.With(reg)
 	return &hub{
@@ -72,10 +72,6 @@ func newHub(rdb redis.UniversalClient, names Names, log *slog.Logger, reg promet
 // run receives notifications until ctx ends, and then ends every subscription.
 func (h *hub) run(ctx context.Context) error {
 	defer h.removeAll()
-	if h.rdb == nil { // the notifications of other processes are lost, so the hub is never live, and pages poll
-		<-ctx.Done()
-		return nil
-	}
 	for first := true; ; first = false {
 		err := h.listen(ctx)
 		if ctx.Err() != nil {

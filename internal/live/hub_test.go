@@ -43,12 +43,6 @@ func newProcess(t *testing.T, redisURL string) *process {
 	t.Helper()
 	rdb := connect(t, redisURL)
 	t.Cleanup(func() { rdb.Close() })
-	return startProcess(t, rdb)
-}
-
-// startProcess starts a process. rdb is nil in a service without Redis.
-func startProcess(t *testing.T, rdb redis.UniversalClient) *process {
-	t.Helper()
 	metrics := prometheus.NewRegistry()
 	hub := newHub(rdb, names, noLog, metrics)
 	notifier := newNotifier(hub, noLog, metrics)
@@ -181,16 +175,6 @@ func TestNotifications(t *testing.T) {
 			t.Errorf("the subscriber of bob received %s, a notification of alice", e)
 		}
 	}
-}
-
-// TestNotificationsWithinAProcess notifies in a service without Redis. The hub is not live, because it misses what
-// other processes notify.
-func TestNotificationsWithinAProcess(t *testing.T) {
-	p := startProcess(t, nil)
-	events := p.listen(t, "alice")
-	next(t, events, hubIsNotLive)
-	p.notify("alice", "1")
-	next(t, events, changedEvent("1"))
 }
 
 // TestHubWithoutRedis kills Redis while a stream is open, and starts it again. The stream stays open. It reports that

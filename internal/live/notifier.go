@@ -34,15 +34,11 @@ func newNotifier(h *hub, log *slog.Logger, reg prometheus.Registerer) *backgroun
 	}, log)
 }
 
-// publish passes notifications to the hubs of all processes or, without Redis, to the hub of this process.
+// publish passes notifications to the hubs of all processes.
 func (h *hub) publish(ctx context.Context, batch []notification) error {
 	message, err := json.Marshal(batch)
 	if err != nil {
 		return err
-	}
-	if h.rdb == nil {
-		h.receive(string(message))
-		return nil
 	}
 	return h.rdb.Publish(ctx, h.names.Channel, message).Err()
 }

@@ -1,6 +1,5 @@
 // Package live tells open pages that something has changed. A process that changes a row publishes a notification
-// through Redis pub/sub; the hub of every process passes it to its subscribers as server-sent events. Without Redis a
-// notification reaches the hub of its own process only.
+// through Redis pub/sub; the hub of every process passes it to its subscribers as server-sent events.
 //
 // A notification names the row that changed, never its content, and may be lost, repeated or reordered: a page reads
 // the row again, and reads it from time to time without a notification.

@@ -100,17 +100,13 @@ type api struct {
 func (a *api) stats(c *gin.Context) error {
 	ctx := c.Request.Context()
 	s := gin.H{"redis": "down", "queue": nil}
-	if a.process.Redis == nil {
-		s["redis"] = "none"
-	} else {
-		limited, cancel := context.WithTimeout(ctx, redisTimeout)
-		defer cancel()
-		if d, err := a.process.Kinds.Depth(limited); err == nil {
-			s["redis"] = "up"
-			s["queue"] = gin.H{
-				"scheduled": d.Scheduled, "due": d.Due, "leased": d.Leased, "dead": d.Dead,
-				"oldest_due_seconds": d.OldestDue.Seconds(),
-			}
+	limited, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	if d, err := a.process.Kinds.Depth(limited); err == nil {
+		s["redis"] = "up"
+		s["queue"] = gin.H{
+			"scheduled": d.Scheduled, "due": d.Due, "leased": d.Leased, "dead": d.Dead,
+			"oldest_due_seconds": d.OldestDue.Seconds(),
 		}
 	}
 	count, oldest, outboxErr := a.process.Kinds.Backlog(ctx)

@@ -79,7 +79,7 @@ func readWhere(ctx context.Context, kinds app.Kinds, find Find, id string) ([]wh
 	}
 	redis, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	for _, k := range kinds.WithQueues() {
+	for _, k := range kinds {
 		waiting, err := k.Outbox.Waiting(ctx, ids)
 		if err != nil {
 			return nil, err
@@ -111,7 +111,7 @@ func readWhere(ctx context.Context, kinds app.Kinds, find Find, id string) ([]wh
 // sentence says in plain words what has happened to a row, and what happens next.
 func (w *where) sentence() string {
 	overdue := w.At.Sub(w.DueAt).Seconds()
-	task := "the service has no Redis, so the reconciler times it out"
+	var task string
 	for _, t := range w.Tasks {
 		if t.Kind == w.Kind {
 			task = t.sentence()

@@ -180,16 +180,6 @@ func TestSentence(t *testing.T) {
 			app.Row{Status: "paid", DueAt: at, EndedAt: &paid, EndedBy: "provider"}, nil,
 			"It was paid by the provider at 2026-01-31T09:40:58.500Z, and its due time was 2026-01-31T09:41:00.000Z.",
 		},
-		"pending, without Redis": {
-			pending(-time.Minute), nil,
-			"It is pending. Unless it ends before, it times out at 2026-01-31T09:41:00.000Z, " +
-				"in 1m0s: the service has no Redis, so the reconciler times it out.",
-		},
-		"overdue, without Redis": {
-			pending(4 * time.Second), nil,
-			"It is overdue by 4s: the service has no Redis, so the reconciler times it out. " +
-				"A sweep of the reconciler times out what the workers miss.",
-		},
 		"a dead letter": {
 			pending(12 * time.Second),
 			[]task{{Kind: "other", State: "scheduled"}, {Kind: "k", State: "dead", Attempts: 10, Error: "no."}},

@@ -66,9 +66,6 @@ func checkBound(flag string, bound int64) error {
 // and the figures. cancel is the kind of task [CancelKind].
 func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, hooks Hooks) (*Service, error) {
 	store := NewStore(p.DB)
-	if p.Redis == nil {
-		store.WithoutTasks()
-	}
 	s := NewService(store, cancel.Publisher, Config{o, hooks}, p.Log, p.Metrics)
 	if err := cancel.Handle(s.Rows(), delay.WorkerConfig{}); err != nil {
 		return nil, err

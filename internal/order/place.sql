@@ -20,7 +20,7 @@
 --   @line_placements: the number of the placement, from 1 · @line_products · @line_quantities
 --   @line_earlier: units of the product in all earlier placements of the batch
 --   @line_own_earlier: units of the product in the earlier placements of the same customer
--- @time_to_pay in microseconds · @kind of the outbox rows, '' for none
+-- @time_to_pay in microseconds · @kind of the outbox rows
 -- @max_open_orders of a customer · @max_open_units of a product in them (NULL: no bound)
 -- @charges: what can be charged by currency: least, most, and of what each total is a multiple; '' for others (NULL: any)
 WITH clock AS MATERIALIZED (
@@ -96,7 +96,7 @@ reserved AS (
 owed AS (
     -- expires_at is the due time of an order that is not held.
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT @kind::text, id::text, expires_at FROM accepted WHERE @kind::text <> ''
+    SELECT @kind::text, id::text, expires_at FROM accepted
 )
 SELECT w.n, a.id IS NOT NULL AS placed, a.total_cents::bigint AS total_cents, a.currency, a.at AS created_at, a.expires_at,
        w.existing_id, clock_timestamp() AS server_time,

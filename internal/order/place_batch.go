@@ -28,7 +28,7 @@ var (
 	lockedProductsSQL string
 )
 
-var placeStatement = named(placeSQL, placeArguments(nil, Config{}, ""))
+var placeStatement = named(placeSQL, placeArguments(nil, Config{}))
 
 // The bounds of the batches of placements. [batch.Config] says what they mean.
 const (
@@ -184,7 +184,7 @@ func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait tim
 
 // lockAndPlace runs the transaction for a batch, and decides those placements that it can decide.
 func (s *Service) lockAndPlace(ctx context.Context, batch []*placing, lockWait time.Duration) error {
-	arguments := placeArguments(batch, s.cfg, s.store.RowKind(CancelKind))
+	arguments := placeArguments(batch, s.cfg)
 	lockTimeout := pgtype.Text{String: strconv.FormatInt(lockWait.Milliseconds(), 10), Valid: lockWait > 0}
 	var products map[uuid.UUID]Product // as lock.sql returns them, before place.sql changes them
 	var results []placeResult
@@ -223,9 +223,8 @@ func (s *Service) lockAndPlace(ctx context.Context, batch []*placing, lockWait t
 	return nil
 }
 
-// placeArguments returns the arguments of place.sql by their names, which the comment of place.sql explains. kind is
-// the kind of the outbox rows.
-func placeArguments(batch []*placing, cfg Config, kind string) map[string]any {
+// placeArguments returns the arguments of place.sql by their names, which the comment of place.sql explains.
+func placeArguments(batch []*placing, cfg Config) map[string]any {
 	type customerProduct struct{ customer, product uuid.UUID }
 	units, ownUnits := make(map[uuid.UUID]int64), make(map[customerProduct]int64)
 	placements := make(map[uuid.UUID]int64) // by customer
@@ -261,7 +260,7 @@ func placeArguments(batch []*placing, cfg Config, kind string) map[string]any {
 		"keys": keys, "fingerprints": fingerprints, "spans": spansOf(batch),
 		"line_placements": linePlacements, "line_products": lineProducts, "line_quantities": lineQuantities,
 		"line_earlier": lineEarlier, "line_own_earlier": lineOwnEarlier,
-		"time_to_pay": cfg.OrderTimeout.Microseconds(), "kind": kind,
+		"time_to_pay": cfg.OrderTimeout.Microseconds(), "kind": CancelKind,
 		"max_open_orders": pgtype.Int8{Int64: cfg.MaxOpenOrders, Valid: cfg.MaxOpenOrders > 0},
 		"max_open_units":  pgtype.Int8{Int64: cfg.MaxOpenUnits, Valid: cfg.MaxOpenUnits > 0},
 		"charges":         pgtype.Text{String: cfg.Charges, Valid: cfg.Charges != ""},

@@ -19,8 +19,6 @@ import (
 type Store struct {
 	db   *gorm.DB
 	gate *postgres.Gate // for statements that may wait for a product's lock
-
-	delay.TaskRows
 }
 
 // NewStore returns a store in a database that [postgres.Open] connected to.

@@ -16,9 +16,6 @@ var ErrBusy = errors.New("another sweep is under way")
 // processes for that long.
 const lockIdle = 2 * time.Minute
 
-// lockIdleAlone is lockIdle for a service without a queue, in which no worker times out rows while a sweep hangs.
-const lockIdleAlone = 10 * time.Second
-
 // lock begins a transaction that has the advisory lock of the sweeps. PostgreSQL releases the lock when the transaction
 // ends, also because the process has died. The lock belongs to the transaction and not to the session, because a pooler
 // may give the session to another client.

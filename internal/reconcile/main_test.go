@@ -46,7 +46,6 @@ type fakeTable struct {
 	fails   map[string]bool // the methods that return errDown; "Overdue" is Pending with a negative within
 
 	withins    []time.Duration   // the arguments within of the calls of Pending, without negative ones
-	graces     []time.Duration   // the negative ones, as positive durations
 	afters     []int             // the arguments after of the calls of Pending with a negative within, as indexes
 	statements int               // the number of calls of TimeOut
 	ended      map[int]time.Time // unless nil: when each overdue row was timed out, by its index
@@ -75,7 +74,6 @@ func (f *fakeTable) Pending(
 ) (page []delay.Message, next keyset.Cursor, err error) {
 	from := int(after.At.Sub(time.Time{}))
 	if within < 0 {
-		f.graces = append(f.graces, -within)
 		return f.overduePage(from, limit)
 	}
 	if f.fails["Pending"] {

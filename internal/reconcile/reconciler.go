@@ -29,7 +29,7 @@ type Reconciler struct {
 	db       *sql.DB
 	kind     string // of the tasks that time out the rows
 	table    pendingRows
-	queue    *delay.Queue // nil: the service has no queue
+	queue    *delay.Queue
 	cfg      Config
 	schedule cron.Schedule
 	interval time.Duration // the longest time between two sweeps
@@ -51,31 +51,23 @@ type pendingRows interface {
 
 // New returns a reconciler of a [Table] whose rows are timed out by the tasks of a kind. It keeps its lock and its
 // reports in db. An error describes an invalid field of cfg.
-//
-// queue is nil for a service without a queue. Then the reconciler ignores cfg, sweeps every second, and times out
-// each row that is due.
 func New(
 	db *sql.DB, kind string, table pendingRows, queue *delay.Queue, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) (*Reconciler, error) {
-	idle := lockIdle
-	if queue == nil {
-		cfg, idle = Config{Schedule: "@every 1s"}, lockIdleAlone
-	}
 	cfg, schedule, interval, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	return &Reconciler{
 		db: db, kind: kind, table: table, queue: queue,
-		cfg: cfg, schedule: schedule, interval: interval, lockIdle: idle, asked: make(chan struct{}), outcome: OK,
+		cfg: cfg, schedule: schedule, interval: interval, lockIdle: lockIdle, asked: make(chan struct{}), outcome: OK,
 		overdue: overdueRows{table: table, failed: make(map[string]error)},
 		log:     log.With("kind", kind), metrics: newMetrics(reg, kind),
 	}, nil
 }
 
-// Bound returns how long past its deadline a row may be pending while Redis is down or wiped, or if the service has
-// no queue: the grace and one interval of the schedule, or half a look-ahead if the schedule is a cron expression.
-// Without a queue the sweeps do not wait for the grace, and the bound has it only because a machine may be busy.
+// Bound returns how long past its deadline a row may be pending while Redis is down or wiped: the grace and one
+// interval of the schedule, or half a look-ahead if the schedule is a cron expression.
 func (r *Reconciler) Bound() time.Duration { return r.interval + grace }
 
 // Lookahead returns the time within which a row must be due so that the sweeps compare it with the queue.
@@ -100,7 +92,7 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	for _, r := range reconcilers {
 		components.Go(func() error { return r.run(ctx, r.sweepAndLog) })
 	}
-	if len(reconcilers) > 0 && reconcilers[0].queue != nil {
+	if len(reconcilers) > 0 {
 		components.Go(func() error { return probe(ctx, reconcilers) })
 	}
 	return components.Wait()
@@ -189,7 +181,7 @@ func (r *Reconciler) sweepAndLog(ctx context.Context) {
 	before := r.outcome
 	r.outcome = report.Outcome
 	switch {
-	case report.Outcome == before && (before != OK || report.Repairs() == 0 || r.queue == nil):
+	case report.Outcome == before && (before != OK || report.Repairs() == 0):
 		r.log.DebugContext(ctx, "sweep "+string(report.Outcome), "report", report)
 	case report.Outcome != OK:
 		r.log.WarnContext(ctx, "sweep "+string(report.Outcome)+"; the next sweeps log when this changes", "report", report)

@@ -2,11 +2,8 @@ package reconcile
 
 import (
 	"context"
-	"database/sql"
-	"log/slog"
 	"net"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,42 +116,6 @@ func TestSweepWithoutTheQueue(t *testing.T) {
 					"a marker", report, depth, err)
 			}
 		})
-	}
-}
-
-// TestSweepAlone sweeps a table of a service without a queue: it times out the rows that are due, also those that the
-// grace would leave to a worker. This is no repair, so it logs nothing.
-func TestSweepAlone(t *testing.T) {
-	db, err := sql.Open("pgx", testenv.Postgres(t))
-	testenv.Must(t, err)
-	defer db.Close()
-	var lines testenv.Log
-	table := &fakeTable{overdue: slices.Concat(rows(5, good), rows(1, locked))}
-	r, err := New(db, "kind", table, nil, Config{}, slog.New(slog.NewTextHandler(&lines, nil)), nil)
-	testenv.Must(t, err)
-	r.sweepAndLog(t.Context())
-	last, _, err := r.Last(t.Context())
-	testenv.Must(t, err)
-	if last.Overdue != 5 || last.Locked != 1 || last.Outcome != Partial {
-		t.Errorf("the sweep reported %+v, want 5 overdue and 1 locked", last)
-	}
-	if len(table.withins) > 0 || table.graces[0] != time.Microsecond {
-		t.Errorf("the sweep read rows that are due within %v, and overdue by %v; want only those that are due",
-			table.withins, table.graces)
-	}
-	table.overdue = rows(5, good)
-	r.sweepAndLog(t.Context()) // ok again, which is logged
-	table.overdue = rows(5, good)
-	logged := lines.String()
-	r.sweepAndLog(t.Context())
-	if more := strings.TrimPrefix(lines.String(), logged); more != "" || table.count(good) > 0 {
-		t.Errorf("the sweep left %d rows and logged %q, want none and nothing", table.count(good), more)
-	}
-	if r.lockIdle != lockIdleAlone {
-		t.Errorf("a sweep that hangs keeps its lock for %v, want %v", r.lockIdle, lockIdleAlone)
-	}
-	if want := 3 * time.Second; r.Bound() != want {
-		t.Errorf("the bound is %v, want %v", r.Bound(), want)
 	}
 }
 

@@ -43,12 +43,8 @@ const maxLead = 5 * time.Minute // the longest time between a reminder and the d
 func (c Config) lead() time.Duration { return min(c.Timeout/3, maxLead) }
 
 // Add adds reminders to a process. It returns the function to call when a row was created, with the time that is left
-// to its deadline. The function returns at once, and a crash loses the reminders that it has not scheduled yet. Without
-// Redis there are no reminders, and the function is nil.
+// to its deadline. The function returns at once, and a crash loses the reminders that it has not scheduled yet.
 func Add(p *app.Process, cfg Config) (created func(id string, left time.Duration), err error) {
-	if p.Redis == nil {
-		return nil, nil
-	}
 	queue, err := p.NewQueue(cfg.Kind)
 	if err != nil {
 		return nil, err

@@ -191,6 +191,8 @@ func TestExitCodes(t *testing.T) {
 		}},
 		{"invalid scheme of the Redis URL", nil, serve(database, "--redis-url=http://:hunter2@cache"), 2,
 			[]string{"Redis URL"}},
+		{"no Redis", nil, serve(database, "--redis-url=none"), 2,
+			[]string{"SHOP_REDIS_URL (--redis-url) is wrong", "redis://[user:password@]host:port"}},
 		{"Redis URL of a socket", nil, serve(database, "--redis-url=unix:///run/redis.sock"), 2,
 			[]string{"Redis URL", "redis://"}},
 		{"too many shards", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--queue-shards=1025"), 2,

@@ -24,12 +24,12 @@ var books = migrations.Set{Name: "books", Files: fstest.MapFS{
 	"00001_books.sql": {Data: []byte("-- +goose Up\nCREATE TABLE books (order_id uuid REFERENCES orders);\n")},
 }}
 
-// options returns the options of a process without Redis on a new database, which has the schema of books.
+// options returns the options of a process whose Redis is down on a new database, which has the schema of books.
 func options(t *testing.T, roles ...string) *shop.Serve {
 	t.Helper()
 	var o shop.Serve
 	o.Roles, o.HTTPAddr, o.LogLevel = roles, "127.0.0.1:0", "info"
-	o.DatabaseURL, o.DatabaseConns, o.RedisURL, o.QueueShards = testenv.Postgres(t), 20, app.NoRedis, 1
+	o.DatabaseURL, o.DatabaseConns, o.RedisURL, o.QueueShards = testenv.Postgres(t), 20, "redis://127.0.0.1:1/0", 1
 	_, db := parttest.OpenDB(t, o.DatabaseURL, 2)
 	_, err := books.Up(t.Context(), db)
 	testenv.Must(t, err)

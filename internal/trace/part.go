@@ -49,9 +49,6 @@ func New(c *app.Connections, name string, spans Spans, log *slog.Logger) (*Trace
 	t := newTracer(all, spans, log)
 	t.exported = processor
 	postgres.TraceBy(c.Pool, t)
-	if c.Redis == nil {
-		return t, nil
-	}
 	err = redisotel.InstrumentTracing(c.Redis, redisotel.WithTracerProvider(all.within),
 		redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false))
 	if err != nil {

@@ -186,12 +186,6 @@ func TestPaymentFaults(t *testing.T) {
 			},
 			Party: someRefunded,
 		},
-		{
-			Name: "without Redis", Needs: faulttest.Needs{Alone: true, Processes: []string{"api", "api", "reconciler", "reconciler"}},
-			Bound:  faulttest.Bound{Late: 3 * time.Second, Held: 5 * time.Second, Answer: 2 * time.Second},
-			Inject: func(d *faulttest.Deployment) { d.Sleep(3 * time.Second) },
-			Party:  somePaid,
-		},
 	}...)
 }
 

@@ -143,7 +143,7 @@ export class Schedule {
     const later = rows.later < maxEdge ? rows.later : Math.max(rows.later, all - rows.before - sum(rows.counts));
     edges(lanes.orders, 'Orders in PostgreSQL', rows.before && orMore(rows.before, maxEdge),
       later && (all < maxPending ? number(later) : `${number(later)} or more`));
-    edges(lanes.tasks, `Tasks in Redis${tasks ? '' : redisState(stats.redis)}`, tasks?.before && number(tasks.before),
+    edges(lanes.tasks, `Tasks in Redis${tasks ? '' : ': no answer'}`, tasks?.before && number(tasks.before),
       tasks?.later && number(tasks.later));
     for (const base of Object.values(lanes)) {
       drawing.append(svg('line', { class: 'grid', x1: 0, x2: width, y1: base, y2: base }));
@@ -165,8 +165,6 @@ export class Schedule {
   }
 }
 
-const redisState = (redis) => (redis === 'none' ? ': not used' : ': no answer');
-
 // describe returns the text of the picture.
 function describe({ rows, tasks, from_seconds: from, bucket_seconds: width, begun, missing, stats, cancelled }) {
   const about = (lane) => (lane.estimated ? 'about ' : '');
@@ -180,8 +178,7 @@ function describe({ rows, tasks, from_seconds: from, bucket_seconds: width, begu
   }
   const lost = sum(missing);
   if (tasks === null) {
-    parts.push(stats.redis === 'none' ? 'The service has no Redis: the reconciler cancels what is due.'
-      : 'Redis does not answer: the reconciler cancels what is overdue.');
+    parts.push('Redis does not answer: the reconciler cancels what is overdue.');
   } else if (lost > 0) {
     parts.push(`Redis misses ${about(rows)}${count(lost, 'task')}: the next sweep adds what is missing.`);
   } else if (soon > 0 && !tasks.estimated) {

@@ -13,8 +13,8 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestPaymentsReconcile runs `shop payments reconcile` with a provider that has no movements, with and without Redis,
-// then with one that fails, and without one.
+// TestPaymentsReconcile runs `shop payments reconcile` with a provider that has no movements, then with one that
+// fails, and without one.
 func TestPaymentsReconcile(t *testing.T) {
 	t.Setenv("SHOP_DEPLOYMENT", "test")
 	status, first := http.StatusOK, "" // first: the time from which the books are read
@@ -43,7 +43,6 @@ func TestPaymentsReconcile(t *testing.T) {
 	}{
 		{"no movements", withKey, http.StatusOK, 0, `"balanced": true`},
 		{"from a time", slices.Concat(withKey, []string{"--from", from.Format(time.RFC3339)}), http.StatusOK, 0, `"balanced": true`},
-		{"without Redis", slices.Concat(withKey, []string{"--redis-url", "none"}), http.StatusOK, 0, `"balanced": true`},
 		{"a provider that rejects the key", withKey, http.StatusUnauthorized, 1, "read the provider's books"},
 		{"no provider", tool, http.StatusOK, 2, "SHOP_STRIPE_KEY (--stripe-key)"},
 	} {

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/shop"
@@ -91,7 +90,7 @@ func TestWrongValuesAreNamedTogether(t *testing.T) {
 // TestServeWithoutPayments serves without payments on a database that has their schema.
 func TestServeWithoutPayments(t *testing.T) {
 	o := validOptions()
-	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), app.NoRedis
+	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // ends a process that starts
 	defer cancel()
 	err := o.Serve.Run(ctx, program(), shop.Neighbour{})

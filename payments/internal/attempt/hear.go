@@ -30,7 +30,7 @@ type heard struct {
 func (s *Service) Hear(ctx context.Context, e provider.Event, ours bool) (outcome string, err error) {
 	row, err := one[heard](ctx, s.db, "store an event", hearSQL,
 		e.ID, e.Type, provider.OptionalID(e.Attempt), e.Session, e.Complete, ours, maxCreating.Microseconds(),
-		s.tasks.RowKind(Kind))
+		Kind)
 	if err != nil {
 		return "", err
 	}
@@ -44,7 +44,7 @@ func (s *Service) Hear(ctx context.Context, e provider.Event, ours bool) (outcom
 // from the checkout. It does nothing if there is no such attempt, or if the customer came back less than 10 s ago.
 func (s *Service) Returned(ctx context.Context, customer, orderID uuid.UUID) error {
 	row, err := one[heard](ctx, s.db, "check a payment", returnedSQL,
-		orderID, customer, maxCreating.Microseconds(), s.tasks.RowKind(Kind))
+		orderID, customer, maxCreating.Microseconds(), Kind)
 	switch {
 	case err != nil:
 		return rest.OutcomeUnknown(err, "Repeat the request.")

@@ -8,7 +8,7 @@
 --
 -- $1 event id · $2 event type · $3 attempt id or NULL · $4 session id · $5 true: the session is complete
 -- $6 true: the event names this deployment · $7 age from which an attempt is stale, in microseconds
--- $8 kind of the outbox row, '' for none
+-- $8 kind of the outbox row
 WITH event AS (
     INSERT INTO provider_events (id, type, outcome)
     SELECT $1::text, $2::text, CASE
@@ -34,7 +34,7 @@ told AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $8::text, order_id::text, next_check FROM told WHERE taken AND $8::text <> ''
+    SELECT $8::text, order_id::text, next_check FROM told WHERE taken
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT coalesce(e.outcome, '') AS outcome, t.id, t.order_id, t.state, t.session_id, t.closing, t.told, t.next_check, t.stale,

@@ -3,7 +3,7 @@
 -- calls to the provider. Returns the attempt if it is taken, or no row if the customer has no such order.
 --
 -- $1 order id · $2 customer id · $3 age from which an attempt is stale, in microseconds
--- $4 kind of the outbox row, '' for none
+-- $4 kind of the outbox row
 WITH own AS (
     SELECT id, status FROM orders WHERE id = $1::uuid AND customer_id = $2::uuid
 ),
@@ -17,7 +17,7 @@ returned AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $4::text, order_id::text, next_check FROM returned WHERE $4::text <> ''
+    SELECT $4::text, order_id::text, next_check FROM returned
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT r.*, own.status <> 'pending' AS order_ended, r.id IS NOT NULL AS taken

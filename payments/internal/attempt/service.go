@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
@@ -33,7 +32,6 @@ type Config struct {
 // and for the reconcilers.
 type Service struct {
 	db       *gorm.DB
-	tasks    delay.TaskRows
 	provider *provider.Calls
 	refunds  *refund.Service
 	orders   *order.Service
@@ -44,11 +42,11 @@ type Service struct {
 
 // NewService returns a service for the attempts in a database. It registers its metrics with reg.
 func NewService(
-	db *gorm.DB, tasks delay.TaskRows, calls *provider.Calls, refunds *refund.Service, orders *order.Service,
+	db *gorm.DB, calls *provider.Calls, refunds *refund.Service, orders *order.Service,
 	cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) *Service {
 	return &Service{
-		db: db, tasks: tasks, provider: calls, refunds: refunds, orders: orders, cfg: cfg, log: log,
+		db: db, provider: calls, refunds: refunds, orders: orders, cfg: cfg, log: log,
 		metrics: newMetrics(reg),
 	}
 }

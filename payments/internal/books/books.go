@@ -17,7 +17,6 @@ import (
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/payments/internal/provider"
 )
@@ -51,17 +50,14 @@ type Config struct {
 // row there, while its payments and refunds change. It is safe to run in several processes at the same time.
 type Reconciliation struct {
 	db       *gorm.DB
-	tasks    delay.TaskRows
 	provider Provider
 	cfg      Config
 	log      *slog.Logger
 }
 
 // NewReconciliation returns the reconciliation with a provider's books.
-func NewReconciliation(
-	db *gorm.DB, tasks delay.TaskRows, p Provider, cfg Config, log *slog.Logger,
-) *Reconciliation {
-	return &Reconciliation{db: db, tasks: tasks, provider: p, cfg: cfg, log: log}
+func NewReconciliation(db *gorm.DB, p Provider, cfg Config, log *slog.Logger) *Reconciliation {
+	return &Reconciliation{db: db, provider: p, cfg: cfg, log: log}
 }
 
 // RunHourly makes a report every hour until ctx ends. An error is logged, and the report is tried again.

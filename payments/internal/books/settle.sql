@@ -2,7 +2,7 @@
 -- asked about the rest: a payment that is not known here, and a refund that has ended otherwise. The statement may be
 -- repeated: what it stores is computed from all movements.
 --
--- $1 kind of the task that checks an attempt · $2 kind of the task that checks a refund; '': no outbox rows
+-- $1 kind of the task that checks an attempt · $2 kind of the task that checks a refund
 WITH found AS (
     -- After a restore, or an event that came late, the attempt of an unclaimed movement may be known.
     SELECT m.id, a.id AS attempt_id
@@ -60,5 +60,5 @@ SELECT kind, task_id, min(due_at) FROM (
     UNION ALL
     SELECT $2::text, id::text, next_check FROM refund
 ) AS tasks
-WHERE kind <> '' GROUP BY kind, task_id ORDER BY kind, task_id
+GROUP BY kind, task_id ORDER BY kind, task_id
 ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)

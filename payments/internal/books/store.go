@@ -89,7 +89,7 @@ func (r *Reconciliation) complete(ctx context.Context, report *Report) error {
 		if err := tx.Exec(`SELECT set_config('enable_seqscan', 'on', true)`).Error; err != nil {
 			return err
 		}
-		err := tx.Exec(settleSQL, r.tasks.RowKind(r.cfg.AttemptKind), r.tasks.RowKind(refund.Kind)).Error
+		err := tx.Exec(settleSQL, r.cfg.AttemptKind, refund.Kind).Error
 		if err != nil {
 			return err
 		}

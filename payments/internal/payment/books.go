@@ -16,7 +16,7 @@ import (
 
 // books returns the reconciliation with the provider's books of a process.
 func (o ProviderOptions) books(p *app.Process, calls *provider.Calls) *books.Reconciliation {
-	return books.NewReconciliation(p.DB, taskRows(p), calls, books.Config{
+	return books.NewReconciliation(p.DB, calls, books.Config{
 		Deployment: o.Deployment, AttemptKind: attempt.Kind,
 	}, p.Log)
 }

@@ -40,7 +40,7 @@ func (s *shop) reconciliation(
 	log := slog.New(slog.DiscardHandler)
 	cfg := books.Config{Deployment: deployment, AttemptKind: attempt.Kind}
 	calls := provider.NewCalls(p, provider.CallsConfig{}, log, reg)
-	return books.NewReconciliation(s.gorm, s.tasks, calls, cfg, log)
+	return books.NewReconciliation(s.gorm, calls, cfg, log)
 }
 
 // read makes a report, two minutes later by the provider's clock, so that all movements until now are read.

@@ -52,7 +52,6 @@ type shop struct {
 	*attempt.Service
 	refunder *refund.Service
 	webhooks payment.Webhooks
-	tasks    delay.TaskRows
 	orders   *order.Service
 	due      *reconcile.Table // the orders that time out
 	orderDB  *order.Store
@@ -133,8 +132,8 @@ func (s *shop) connect(
 		Options: order.Options{OrderTimeout: timeout, OrderExtension: extension, MaxExtensions: 1},
 		Hooks:   order.Hooks{Changed: changed},
 	}, log, prometheus.NewRegistry())
-	s.refunder = refund.NewService(s.gorm, s.tasks, calls, s.refunds, s.orders, log, reg)
-	s.Service = attempt.NewService(s.gorm, s.tasks, calls, s.refunder, s.orders, cfg, log, reg)
+	s.refunder = refund.NewService(s.gorm, calls, s.refunds, s.orders, log, reg)
+	s.Service = attempt.NewService(s.gorm, calls, s.refunder, s.orders, cfg, log, reg)
 }
 
 // setCalls replaces the calls to the provider of the service and the refunds.

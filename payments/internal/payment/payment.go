@@ -72,9 +72,8 @@ func Add(
 	}
 
 	return func(customers *rest.Tokens, orders *order.Service) error {
-		tasks := taskRows(p)
-		refunds := refund.NewService(p.DB, tasks, calls, returns.Publisher, orders, p.Log, p.Metrics)
-		attempts := attempt.NewService(p.DB, tasks, calls, refunds, orders, attempt.Config{
+		refunds := refund.NewService(p.DB, calls, returns.Publisher, orders, p.Log, p.Metrics)
+		attempts := attempt.NewService(p.DB, calls, refunds, orders, attempt.Config{
 			Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.MaxExtension(),
 			Deployment: o.Deployment, Pages: strings.TrimRight(o.PublicURL, "/"),
 		}, p.Log, p.Metrics)
@@ -128,12 +127,4 @@ func (o ProviderOptions) connect(ctx context.Context, p *app.Process) (*provider
 	}
 	guarded := provider.CallsConfig{Limits: o.limits(), MayWrite: guard.MayWrite, Trace: p.StartCall}
 	return provider.NewCalls(stripe, guarded, p.Log, p.Metrics), guard, nil
-}
-
-// taskRows returns what the statements of a process write into the outbox: nothing if it has no Redis.
-func taskRows(p *app.Process) (tasks delay.TaskRows) {
-	if p.Redis == nil {
-		tasks.WithoutTasks()
-	}
-	return tasks
 }

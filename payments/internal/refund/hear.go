@@ -24,7 +24,7 @@ func (r *Service) Hear(ctx context.Context, e provider.Event, ours bool) (outcom
 		ServerTime time.Time
 	}
 	_, err = postgres.Scan(ctx, r.db, &rows, hearSQL,
-		e.ID, e.Type, e.Intent, r.tasks.RowKind(Kind), provider.OptionalID(e.Refund), ours, e.About)
+		e.ID, e.Type, e.Intent, Kind, provider.OptionalID(e.Refund), ours, e.About)
 	if err != nil {
 		return "", fmt.Errorf("store event %s: %w", e.ID, err)
 	}

@@ -4,7 +4,7 @@
 -- confirmed can still fail at the customer's bank, and an operator can return the money of one that failed. Nothing
 -- changes a refund that was settled outside. payment_books is left alone: a report locks it before the refunds.
 --
--- $1 event id · $2 event type · $3 payment intent · $4 kind of the outbox rows, '' for none · $5 refund id or NULL
+-- $1 event id · $2 event type · $3 payment intent · $4 kind of the outbox rows · $5 refund id or NULL
 -- $6 true: the event names this deployment · $7 what the event is about: refund, charge or dispute
 WITH event AS (
     INSERT INTO provider_events (id, type, outcome, books_from)
@@ -30,7 +30,7 @@ checked AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $4::text, id::text, next_check FROM checked WHERE $4::text <> '' ORDER BY id
+    SELECT $4::text, id::text, next_check FROM checked ORDER BY id
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT coalesce(e.outcome, '') AS outcome, coalesce(c.id::text, '') AS task, c.next_check AS due_at,

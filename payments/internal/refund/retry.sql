@@ -1,7 +1,7 @@
 -- Makes a refund that failed at the provider owed again, with a new key, and owes its task. Returns whether there is
 -- such a refund, and, if it had failed, when it is due and its order.
 --
--- $1 refund id · $2 kind of the outbox row, '' for none
+-- $1 refund id · $2 kind of the outbox row
 WITH retried AS (
     UPDATE refunds
     SET state = 'owed', try = try + 1, ended_at = NULL, next_check = clock_timestamp()
@@ -10,7 +10,7 @@ WITH retried AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $2::text, id::text, next_check FROM retried WHERE $2::text <> ''
+    SELECT $2::text, id::text, next_check FROM retried
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT EXISTS (SELECT FROM refunds WHERE id = $1::uuid) AS found, r.id IS NOT NULL AS moved,

@@ -44,7 +44,6 @@ type notifier interface {
 // Service returns money at the provider that did not pay an order.
 type Service struct {
 	db       *gorm.DB
-	tasks    delay.TaskRows
 	provider *provider.Calls
 	publish  publisher // of [Kind]
 	notify   notifier
@@ -54,8 +53,7 @@ type Service struct {
 
 // NewService returns the refunds of a database. It registers their metric with reg.
 func NewService(
-	db *gorm.DB, tasks delay.TaskRows, calls *provider.Calls, publish publisher, notify notifier,
-	log *slog.Logger, reg prometheus.Registerer,
+	db *gorm.DB, calls *provider.Calls, publish publisher, notify notifier, log *slog.Logger, reg prometheus.Registerer,
 ) *Service {
 	reasons := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "payment_refunds_owed_total",
@@ -65,7 +63,7 @@ func NewService(
 	for _, reason := range []Reason{Late, Duplicate, Mismatch} {
 		reasons.WithLabelValues(string(reason))
 	}
-	return &Service{db: db, tasks: tasks, provider: calls, publish: publish, notify: notify, log: log, reasons: reasons}
+	return &Service{db: db, provider: calls, publish: publish, notify: notify, log: log, reasons: reasons}
 }
 
 // Rows describes the rows of [Kind].
@@ -81,7 +79,7 @@ func (r *Service) Owed(ctx context.Context, id uuid.UUID, reason Reason, at time
 
 // Retry sends a failed refund again, for an operator.
 func (r *Service) Retry(ctx context.Context, id uuid.UUID) error {
-	again, err := r.decide(ctx, retrySQL, id, r.tasks.RowKind(Kind))
+	again, err := r.decide(ctx, retrySQL, id, Kind)
 	if err != nil {
 		return err
 	}
