@@ -57,14 +57,14 @@ const (
 	retryPause  = 10
 )
 
-// run times out the rows that are late by more than a time. The search begins no statement after the time budget.
-func (o *overdueRows) run(ctx context.Context, late, budget time.Duration, report *Report) error {
+// run times out the rows that are late by more than the grace. The search begins no statement after the time budget.
+func (o *overdueRows) run(ctx context.Context, budget time.Duration, report *Report) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	defer func() { report.setFailed(o.failed) }()
 	failed, suspects := maps.Clone(o.failed), slices.Clone(o.suspects)
 	o.succeeded, o.outage = false, nil
-	err := o.steps(ctx, late, budget, report)
+	err := o.steps(ctx, budget, report)
 	if o.outage != nil && !o.succeeded {
 		o.failed, o.suspects = failed, suspects
 		return cmp.Or(err, o.outage)
@@ -73,8 +73,8 @@ func (o *overdueRows) run(ctx context.Context, late, budget time.Duration, repor
 }
 
 // steps takes the three steps, and searches again, because the retry may have found suspects.
-func (o *overdueRows) steps(ctx context.Context, late, budget time.Duration, report *Report) error {
-	if err := o.walk(ctx, late, report); err != nil {
+func (o *overdueRows) steps(ctx context.Context, budget time.Duration, report *Report) error {
+	if err := o.walk(ctx, report); err != nil {
 		return err
 	}
 	searchUntil := time.Now().Add(budget)
@@ -91,12 +91,11 @@ func (o *overdueRows) steps(ctx context.Context, late, budget time.Duration, rep
 // of the page, walk goes on with the next page. A walk that has spent its budget ends, and the next walk continues
 // after its last page. When that next walk reaches the end of the table, it begins again with the first page, and
 // counts the locked rows anew.
-func (o *overdueRows) walk(ctx context.Context, late time.Duration, report *Report) error {
+func (o *overdueRows) walk(ctx context.Context, report *Report) error {
 	resumed := o.after != keyset.Cursor{}
 	for spent := time.Duration(0); spent < walkBudget; {
 		began, overdue := time.Now(), report.Overdue
-		within := -(late + time.Microsecond) // negative also if late is 0: a negative value selects overdue rows
-		page, next, err := o.table.Pending(ctx, o.after, within, pageSize)
+		page, next, err := o.table.Pending(ctx, o.after, -grace, pageSize)
 		o.after = next // zero after an error, so that the next walk begins with the first page
 		if err != nil {
 			return fmt.Errorf("look for overdue rows: %w", err)

@@ -19,7 +19,7 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	report = Report{StartedAt: time.Now().UTC(), Outcome: OK}
 	defer func() { report.Took = time.Since(report.StartedAt).Seconds() }()
 	// The overdue rows come first, because they are late already. They are timed out without the queue.
-	report.worsen(Failed, r.overdue.run(ctx, grace, r.searchBudget(), &report))
+	report.worsen(Failed, r.overdue.run(ctx, r.searchBudget(), &report))
 
 	limited, cancel := context.WithTimeout(ctx, redisTimeout)
 	marked, err := delay.Intact(limited, r.queue)

@@ -123,24 +123,6 @@ func openMeetsDeadline(t *testing.T, s *shop) {
 	s.wantOrder(t, o, "paid")
 }
 
-// cancelAfterClosing checks that the only attempt of an order, whose session the shop does not know, is closed without
-// a call, that its session is expired, and that the order is then cancelled.
-func (s *shop) cancelAfterClosing(t *testing.T, o *order.Order, want string) {
-	t.Helper()
-	a := s.latest(t, o)
-	if a.State != attempt.Creating || a.CheckoutURL != "" || s.entry(t, a.ID).Status != "expired" {
-		t.Fatalf("the attempt is %+v and its session %+v, want a creating one without URL, and an expired session", a, s.entry(t, a.ID))
-	}
-	calls := s.called("expire") + s.called("retrieve")
-	s.settleNow(t, o.ID)
-	if n := s.called("expire") + s.called("retrieve"); n != calls {
-		t.Errorf("closing an attempt without a session took %d calls, want 0", n-calls)
-	}
-	s.wantAttempt(t, o, a.ID, "closed")
-	s.cancelDue(t, o.ID)
-	s.wantOrder(t, o, want)
-}
-
 func createRefused(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.refuseSessions(t, true)
