@@ -165,12 +165,11 @@ func (p *answerCutter) serve(client net.Conn) {
 	}
 }
 
-// cuts reports whether an answer is to be cut. After cutNext it cuts the next answer with the results of lock.sql and
-// place.sql, at whose end the transaction is committed.
+// cuts reports whether an answer is to be cut. After cutNext it cuts the next answer that tells of a commit.
 func (p *answerCutter) cuts(answer []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	committed := bytes.Count(answer, []byte("SELECT ")) == 2 && bytes.HasSuffix(answer, []byte("Z\x00\x00\x00\x05I"))
+	committed := bytes.Contains(answer, []byte("COMMIT\x00")) && bytes.HasSuffix(answer, []byte("Z\x00\x00\x00\x05I"))
 	if p.onCut == nil || !committed {
 		return false
 	}

@@ -312,11 +312,11 @@ func TestSameKeyInOneBatch(t *testing.T) {
 		quantities []int64 // negative: of another customer, without a key
 		want       string
 	}{
-		"same lines":                     {[]int64{2, 2, 2}, "[placed replayed replayed]"},
-		"other lines":                    {[]int64{2, 3, 2}, "[placed idempotency-key-reused replayed]"},
-		"the first is rejected":          {[]int64{6, 2, 2}, "[out-of-stock placed replayed]"},
-		"a repeated key is decided last": {[]int64{6, 5, -1}, "[out-of-stock out-of-stock placed]"},
-		"a replay takes nothing":         {[]int64{3, 3, -2, -1}, "[placed replayed placed out-of-stock]"},
+		"same lines":                {[]int64{2, 2, 2}, "[placed replayed replayed]"},
+		"other lines":               {[]int64{2, 3, 2}, "[placed idempotency-key-reused replayed]"},
+		"the first is rejected":     {[]int64{6, 2, 2}, "[out-of-stock placed replayed]"},
+		"in their order of arrival": {[]int64{6, 5, -1}, "[out-of-stock placed out-of-stock]"},
+		"a replay takes nothing":    {[]int64{3, 3, -2, -1}, "[placed replayed placed out-of-stock]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)

@@ -16,9 +16,10 @@ import (
 // The statements whose plans or locks tests check, and which benchmarks execute.
 var (
 	ListSQL     = listSQL
-	PlaceSQL    = placeStatement.text
-	PlaceNames  = placeStatement.names
 	LockSQL     = lockSQL
+	ExistingSQL = existingSQL
+	OpenSQL     = openSQL
+	PlaceSQL    = placeSQL
 	BacklogSQL  = figures()["orders"]
 	LatenessSQL = figures()["lateness"]
 	WhereSQL    = whereSQL
@@ -108,18 +109,6 @@ func (l *Lanes) Hold() (release func()) {
 		l.holder.Unlock()
 	}
 }
-
-// Named is a statement whose parameters have names.
-type Named struct{ namedStatement }
-
-// NewNamed is named.
-func NewNamed(source string, arguments map[string]any) Named { return Named{named(source, arguments)} }
-
-// Text returns the statement with numbers.
-func (n Named) Text() string { return n.text }
-
-// Values returns the arguments in the order of the numbers.
-func (n Named) Values(arguments map[string]any) []any { return n.values(arguments) }
 
 // TakeEvents returns the events that the methods of an order have added, and removes them from it.
 func TakeEvents(o *Order) []Event {

@@ -146,7 +146,7 @@ func TestProductsAreLockedInIDOrder(t *testing.T) {
 		statement string
 		args      []any
 	}{
-		"place":    {order.LockSQL, []any{[]uuid.UUID{high, low}, []uuid.UUID{customer}, "0"}},
+		"place":    {order.LockSQL, []any{[]uuid.UUID{high, low}}},
 		"cancel":   {order.ReturnStockSQL, []any{pending}},
 		"time out": {order.CancelDueSQL, []any{[]uuid.UUID{due}, "worker"}},
 	} {

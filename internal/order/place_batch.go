@@ -1,9 +1,11 @@
 package order
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -18,17 +20,21 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// lock.sql and place.sql are the statements of one transaction, which places a batch of orders: one or many.
+// The statements of the transaction that places a batch of orders: one or many.
 var (
 	//go:embed lock.sql
 	lockSQL string
+	//go:embed lock_customers.sql
+	lockCustomersSQL string
+	//go:embed existing.sql
+	existingSQL string
+	//go:embed open.sql
+	openSQL string
 	//go:embed place.sql
 	placeSQL string
 	//go:embed locked_products.sql
 	lockedProductsSQL string
 )
-
-var placeStatement = named(placeSQL, placeArguments(nil, Config{}))
 
 // The bounds of the batches of placements. [batch.Config] says what they mean.
 const (
@@ -75,16 +81,10 @@ type placing struct {
 
 	// The decision. When the placement is decided, exactly one of these fields is set.
 	order     *Order      // the placed order
-	existing  *uuid.UUID  // the order with the same idempotency key, or the order that a lost transaction has placed
+	existing  uuid.UUID   // the order with the same idempotency key, or the order that a lost transaction has placed
 	rejection *rest.Error // the reason why no order is placed
 
 	task delay.Message // cancels the placed order at its deadline
-}
-
-func (p *placing) isDecided() bool { return p.order != nil || p.existing != nil || p.rejection != nil }
-
-func undecided(batch []*placing) []*placing {
-	return slices.DeleteFunc(slices.Clone(batch), (*placing).isDecided)
 }
 
 // products returns the ids of the products that a placement locks.
@@ -96,8 +96,7 @@ func (p *placing) products() []uuid.UUID {
 	return ids
 }
 
-// placeBatch is the Handle of [batch.Table]: it places a batch. After an error it returns the placements that are not
-// decided.
+// placeBatch is the Handle of [batch.Table]: it places a batch. After an error no placement is decided.
 func (s *Service) placeBatch(
 	ctx context.Context, placings []*placing, lockWait time.Duration,
 ) (left []*placing, err error) {
@@ -106,17 +105,17 @@ func (s *Service) placeBatch(
 		ctx, end = s.cfg.Tracer.StartBatch(ctx, "place orders", spansOf(placings))
 		defer func() { end(err) }()
 	}
-	err = s.placeInRounds(ctx, placings, lockWait)
-	if err == nil {
-		s.metrics.batchSize.Observe(float64(len(placings)))
+	if err = s.placeAgain(ctx, placings, lockWait); err != nil {
+		return placings, err
 	}
+	s.metrics.batchSize.Observe(float64(len(placings)))
 	for _, p := range placings {
 		if o := p.order; o != nil {
 			s.Notify(o.CustomerID.String(), o.ID.String())
 			s.cfg.Placed(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime))
 		}
 	}
-	return undecided(placings), err
+	return nil, nil
 }
 
 func spansOf(placings []*placing) [][]byte {
@@ -127,53 +126,13 @@ func spansOf(placings []*placing) [][]byte {
 	return spans
 }
 
-// placeInRounds decides the placements of a batch in their order of arrival. It usually needs one transaction. It
-// needs more if some placements cannot be decided before others: see distinctKeys and decide. After an error some
-// placements may be undecided. It waits at most lockWait for a lock; 0 means the lock_timeout of the session, and
-// then the caller must have entered the gate.
-func (s *Service) placeInRounds(ctx context.Context, batch []*placing, lockWait time.Duration) error {
-	for len(batch) > 0 {
-		round := distinctKeys(batch)
-		for len(round) > 0 {
-			if err := s.placeRound(ctx, round, lockWait); err != nil {
-				return err
-			}
-			left := undecided(round)
-			if len(left) == len(round) {
-				return fmt.Errorf("internal inconsistency: place.sql decided none of %d placements, "+
-					"the first of lines %+v", len(round), round[0].Lines)
-			}
-			round = left
-		}
-		batch = undecided(batch)
-	}
-	return nil
-}
-
-// distinctKeys returns the batch without each placement whose customer has an earlier placement with the same
-// idempotency key in the batch. Such a placement is decided later, when the decision on the earlier one is known.
-func distinctKeys(batch []*placing) []*placing {
-	type key struct {
-		customer uuid.UUID
-		key      string
-	}
-	seen := make(map[key]bool, len(batch))
-	return slices.DeleteFunc(slices.Clone(batch), func(p *placing) bool {
-		k := key{p.customer, p.IdempotencyKey}
-		repeated := p.IdempotencyKey != "" && seen[k]
-		seen[k] = true
-		return repeated
-	})
-}
-
-// placeRound runs the transaction for a batch, and repeats it if the connection is lost. That is safe, because
-// place.sql finds the orders that the lost transaction has placed by their ids. placeRound also repeats the transaction
-// if a session that takes none of its locks has used one of the idempotency keys meanwhile. After a deadlock,
-// [postgres.Pipeline] has repeated the transaction already.
-func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait time.Duration) (err error) {
+// placeAgain runs the transaction for a batch, and repeats it if the connection is lost. That is safe, because the
+// repetition finds the orders that the lost transaction has placed by their ids. It also repeats the transaction if a
+// session that takes none of its locks has used one of the idempotency keys meanwhile.
+func (s *Service) placeAgain(ctx context.Context, batch []*placing, lockWait time.Duration) (err error) {
 	const maxRuns = 3 // one repetition usually suffices
 	for range maxRuns {
-		err = s.lockAndPlace(ctx, batch, lockWait)
+		err = s.placeOnce(ctx, batch, lockWait)
 		lost := postgres.Away(err) && ctx.Err() == nil
 		if !lost && !postgres.Duplicate(err) {
 			return err
@@ -182,89 +141,225 @@ func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait tim
 	return err
 }
 
-// lockAndPlace runs the transaction for a batch, and decides those placements that it can decide.
-func (s *Service) lockAndPlace(ctx context.Context, batch []*placing, lockWait time.Duration) error {
-	arguments := placeArguments(batch, s.cfg)
-	lockTimeout := pgtype.Text{String: strconv.FormatInt(lockWait.Milliseconds(), 10), Valid: lockWait > 0}
-	var products map[uuid.UUID]Product // as lock.sql returns them, before place.sql changes them
-	var results []placeResult
-	err := postgres.Pipeline(ctx, s.store.db, func() *pgx.Batch {
-		products, results = make(map[uuid.UUID]Product), make([]placeResult, len(batch))
-		var statements pgx.Batch
-		lock := statements.Queue(lockSQL, arguments["line_products"], arguments["customers"], lockTimeout)
-		lock.Query(func(rows pgx.Rows) error {
-			var p Product
-			columns := []any{&p.ID, &p.Name, &p.PriceCents, &p.Currency, &p.Available}
-			_, err := pgx.ForEachRow(rows, columns, func() error {
-				products[p.ID] = p
-				return nil
-			})
+// placeOnce runs the transaction for a batch: it locks and reads what the placements need, decides them in their order of
+// arrival, and writes the orders. It waits at most lockWait for a lock; 0 means the lock_timeout of the session, and
+// then the caller must have entered the gate.
+func (s *Service) placeOnce(ctx context.Context, batch []*placing, lockWait time.Duration) error {
+	return postgres.Transact(ctx, s.store.db, func(tx *postgres.Tx) error {
+		if lockWait > 0 {
+			tx.Queue(`SELECT set_config('lock_timeout', $1, true)`, strconv.FormatInt(lockWait.Milliseconds(), 10))
+		}
+		needs := readNeeds(tx, batch)
+		bounded := s.cfg.MaxOpenOrders > 0 || s.cfg.MaxOpenUnits > 0
+		if bounded {
+			needs.readOpen(tx, batch)
+		}
+		if err := tx.Send(ctx); err != nil {
 			return err
-		})
-		place := statements.Queue(placeStatement.text, placeStatement.values(arguments)...)
-		place.Query(func(rows pgx.Rows) error {
-			var r placeResult
-			_, err := pgx.ForEachRow(rows, []any{
-				&r.N, &r.Placed, &r.TotalCents, &r.Currency, &r.CreatedAt, &r.ExpiresAt,
-				&r.ExistingID, &r.ServerTime, &r.OpenLines,
-			}, func() error {
-				results[r.N-1] = r
-				r = placeResult{} // the next row shares no memory with this one
-				return nil
-			})
-			return err
-		})
-		return &statements
+		}
+		accepted := needs.decide(batch, s.cfg)
+		if !bounded && slices.ContainsFunc(batch, (*placing).lacksStock) {
+			// The rejection names the customer's own orders that hold the stock.
+			needs.readOpen(tx, batch)
+			if err := tx.Send(ctx); err != nil {
+				return err
+			}
+			accepted = needs.decide(batch, s.cfg)
+		}
+		if len(accepted) > 0 {
+			queuePlaced(tx, accepted, needs)
+		}
+		return nil
 	})
-	if err != nil {
-		return err
-	}
-	decide(batch, products, results, s.cfg)
-	return nil
 }
 
-// placeArguments returns the arguments of place.sql by their names, which the comment of place.sql explains.
-func placeArguments(batch []*placing, cfg Config) map[string]any {
-	type customerProduct struct{ customer, product uuid.UUID }
-	units, ownUnits := make(map[uuid.UUID]int64), make(map[customerProduct]int64)
-	placements := make(map[uuid.UUID]int64) // by customer
+// lacksStock reports whether a placement is rejected because too little is left.
+func (p *placing) lacksStock() bool { return p.rejection != nil && p.rejection.Class == OutOfStock }
 
-	var ids, customers, lineProducts pgtype.FlatArray[pgtype.UUID] // which pgx sends without reflection
-	var nth, linePlacements, lineQuantities, lineEarlier, lineOwnEarlier []int64
+// needs is what a transaction has read for a batch.
+type needs struct {
+	products map[uuid.UUID]Product
+	existing map[int]existing // by the number of the placement, from 1
+	open     map[uuid.UUID][]pendingLine
+	now      time.Time // by the database's clock, with all locks
+	read     time.Time // when now arrived here
+}
+
+// existing is an order that exists for a placement.
+type existing struct {
+	ID          uuid.UUID
+	Fingerprint []byte // nil if the order was placed without an idempotency key
+}
+
+// pendingLine is a line of an order of a customer, which is open until it is due.
+type pendingLine struct {
+	openLine
+	due time.Time
+}
+
+// readNeeds queues the statements that lock and read what a batch needs: first the products, and then the customers, are
+// locked. The other statements follow the locks, because a statement that waits for a lock still sees the orders as they
+// were before its wait.
+func readNeeds(tx *postgres.Tx, batch []*placing) *needs {
+	n := &needs{products: map[uuid.UUID]Product{}, existing: map[int]existing{}, open: map[uuid.UUID][]pendingLine{}}
+	var products, ids, customers uuids
+	keys := make([]*string, len(batch))
+	for i, p := range batch {
+		add(&ids, p.id)
+		add(&customers, p.customer)
+		if p.IdempotencyKey != "" {
+			keys[i] = &p.IdempotencyKey
+		}
+		for _, line := range p.Lines {
+			add(&products, line.ProductID)
+		}
+	}
+	var p Product
+	each(tx, lockSQL, []any{&p.ID, &p.Name, &p.PriceCents, &p.Currency, &p.Available}, func() { n.products[p.ID] = p }, products)
+	tx.Queue(lockCustomersSQL, customers)
+	var number int
+	var found existing
+	each(tx, existingSQL, []any{&number, &found.ID, &found.Fingerprint}, func() {
+		n.existing[number] = found
+		found.Fingerprint = nil // the next row shares no memory with this one
+	}, ids, customers, keys)
+	tx.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error {
+		n.read = time.Now()
+		return row.Scan(&n.now)
+	})
+	return n
+}
+
+// readOpen queues the statement that reads the pending orders of the batch's customers.
+func (n *needs) readOpen(tx *postgres.Tx, batch []*placing) {
+	var customers uuids
+	for _, p := range batch {
+		add(&customers, p.customer)
+	}
+	var customer uuid.UUID
+	var line pendingLine
+	each(tx, openSQL, []any{&customer, &line.OrderID, &line.due, &line.ProductID, &line.Quantity}, func() {
+		n.open[customer] = append(n.open[customer], line)
+	}, customers)
+}
+
+// each queues a statement, and calls do for each of its rows, after the row's columns have been stored.
+func each(tx *postgres.Tx, statement string, columns []any, do func(), args ...any) {
+	tx.Queue(statement, args...).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, columns, func() error {
+			do()
+			return nil
+		})
+		return err
+	})
+}
+
+// uuids is an array of ids, which pgx sends without reflection.
+type uuids = pgtype.FlatArray[pgtype.UUID]
+
+func add(ids *uuids, id uuid.UUID) { *ids = append(*ids, pgtype.UUID{Bytes: id, Valid: true}) }
+
+// decide decides the placements of a batch in their order of arrival, and returns the accepted ones. It may be called
+// again, when more is known.
+func (n *needs) decide(batch []*placing, cfg Config) (accepted []*placing) {
+	type key struct {
+		customer uuid.UUID
+		key      string
+	}
+	left := maps.Clone(n.products)               // what the accepted placements leave of each product
+	open := map[uuid.UUID][]openLine{}           // of each customer, the newest order first
+	placed := make(map[key]*placing, len(batch)) // the accepted placements with an idempotency key
+	for customer, lines := range n.open {
+		for _, line := range lines {
+			if n.now.Before(line.due) {
+				open[customer] = append(open[customer], line.openLine)
+			}
+		}
+	}
+	for i, p := range batch {
+		p.order, p.existing, p.rejection = nil, uuid.Nil, nil
+		found, exists := n.existing[i+1]
+		if earlier := placed[key{p.customer, p.IdempotencyKey}]; earlier != nil {
+			found, exists = existing{earlier.id, earlier.fingerprint()}, true
+		}
+		switch {
+		case exists && found.ID != p.id && !bytes.Equal(found.Fingerprint, p.fingerprint()):
+			p.rejection = rest.KeyReused.Errorf("The Idempotency-Key belongs to order %s, which has other lines.", found.ID)
+			continue
+		case exists:
+			p.existing = found.ID
+			continue
+		}
+		if p.rejection = whyNotPlaced(p.Placement, left, open[p.customer], cfg); p.rejection != nil {
+			continue
+		}
+		p.order = n.order(p, cfg.OrderTimeout)
+		p.task = delay.At(p.id.String(), p.order.DueAt, n.now.Add(time.Since(n.read)))
+		accepted = append(accepted, p)
+		if p.IdempotencyKey != "" {
+			placed[key{p.customer, p.IdempotencyKey}] = p
+		}
+		for _, line := range p.Lines {
+			product := left[line.ProductID]
+			product.Available -= line.Quantity
+			left[line.ProductID] = product
+			open[p.customer] = slices.Insert(open[p.customer], 0, openLine{p.id, line.ProductID, line.Quantity})
+		}
+	}
+	return accepted
+}
+
+// order returns the order of a placement that is accepted.
+func (n *needs) order(p *placing, timeout time.Duration) *Order {
+	deadline := n.now.Add(timeout)
+	o := &Order{
+		ID: p.id, CustomerID: p.customer, Status: Pending, Currency: n.products[p.Lines[0].ProductID].Currency,
+		CreatedAt: n.now, ExpiresAt: deadline, DueAt: deadline, ServerTime: n.now, Items: make([]Item, len(p.Lines)),
+	}
+	for i, line := range p.Lines {
+		product := n.products[line.ProductID]
+		o.Items[i] = Item{line.ProductID, product.Name, line.Quantity, product.PriceCents}
+		o.TotalCents += product.PriceCents * line.Quantity
+	}
+	slices.SortFunc(o.Items, func(a, b Item) int { return bytes.Compare(a.ProductID[:], b.ProductID[:]) })
+	return o
+}
+
+// queuePlaced queues the statements that write the orders of accepted placements, and reserve their stock.
+func queuePlaced(tx *postgres.Tx, accepted []*placing, n *needs) {
+	var ids, customers, ordersOfLines, products, reserved uuids
+	var totals, quantities, prices, units []int64
+	var currencies, names []string
 	var keys []*string
 	var fingerprints [][]byte
-	for i, p := range batch {
-		placements[p.customer]++
-		ids = append(ids, pgtype.UUID{Bytes: p.id, Valid: true})
-		customers = append(customers, pgtype.UUID{Bytes: p.customer, Valid: true})
-		nth = append(nth, placements[p.customer])
+	taken := map[uuid.UUID]int64{}
+	for _, p := range accepted {
+		add(&ids, p.id)
+		add(&customers, p.customer)
+		totals, currencies = append(totals, p.order.TotalCents), append(currencies, p.order.Currency)
 		var key *string
 		if p.IdempotencyKey != "" {
 			key = &p.IdempotencyKey
 		}
-		keys = append(keys, key)
-		fingerprints = append(fingerprints, p.fingerprint())
-		for _, line := range p.Lines {
-			own := customerProduct{p.customer, line.ProductID}
-			linePlacements = append(linePlacements, int64(i)+1)
-			lineProducts = append(lineProducts, pgtype.UUID{Bytes: line.ProductID, Valid: true})
-			lineQuantities = append(lineQuantities, line.Quantity)
-			lineEarlier = append(lineEarlier, units[line.ProductID])
-			lineOwnEarlier = append(lineOwnEarlier, ownUnits[own])
-			units[line.ProductID] += line.Quantity
-			ownUnits[own] += line.Quantity
+		keys, fingerprints = append(keys, key), append(fingerprints, p.fingerprint())
+		for _, item := range p.order.Items {
+			add(&ordersOfLines, p.id)
+			add(&products, item.ProductID)
+			quantities, prices = append(quantities, item.Quantity), append(prices, item.UnitPriceCents)
+			names = append(names, item.Name)
+			taken[item.ProductID] += item.Quantity
 		}
 	}
-	return map[string]any{
-		"ids": ids, "customers": customers, "nth": nth,
-		"keys": keys, "fingerprints": fingerprints, "spans": spansOf(batch),
-		"line_placements": linePlacements, "line_products": lineProducts, "line_quantities": lineQuantities,
-		"line_earlier": lineEarlier, "line_own_earlier": lineOwnEarlier,
-		"time_to_pay": cfg.OrderTimeout.Microseconds(), "kind": CancelKind,
-		"max_open_orders": pgtype.Int8{Int64: cfg.MaxOpenOrders, Valid: cfg.MaxOpenOrders > 0},
-		"max_open_units":  pgtype.Int8{Int64: cfg.MaxOpenUnits, Valid: cfg.MaxOpenUnits > 0},
-		"charges":         pgtype.Text{String: cfg.Charges, Valid: cfg.Charges != ""},
+	for id, quantity := range taken {
+		add(&reserved, id)
+		units = append(units, quantity)
 	}
+	first := accepted[0].order
+	tx.Queue(placeSQL, ids, customers, totals, currencies, keys, fingerprints, spansOf(accepted), first.CreatedAt, first.ExpiresAt,
+		CancelKind, ordersOfLines, products, quantities, prices, names)
+	tx.Queue(`
+		UPDATE products p SET available = p.available - s.quantity
+		FROM unnest($1::uuid[], $2::bigint[]) AS s (id, quantity) WHERE p.id = s.id`, reserved, units)
 }
 
 // publishTasks is the Handled of [batch.Table]: it publishes the tasks of the orders that a batch has placed. The

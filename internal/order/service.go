@@ -36,9 +36,8 @@ type Hooks struct {
 	// statements. Then NoPayAtOnce tells that customers can pay orders in no other way.
 	NoPayAtOnce bool
 
-	// NotChargeable returns an error if a total cannot be charged. Charges says the same to place.sql.
+	// NotChargeable returns an error if a total cannot be charged.
 	NotChargeable func(totalCents int64, currency string) *rest.Error
-	Charges       string
 }
 
 // Publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded, but a caller need

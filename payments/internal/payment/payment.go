@@ -68,7 +68,7 @@ func Add(
 	}
 	if !o.PayAtOnce {
 		hooks.NoPayAtOnce = true
-		hooks.NotChargeable, hooks.Charges = attempt.WhyNotChargeable, provider.ChargesJSON
+		hooks.NotChargeable = attempt.WhyNotChargeable
 	}
 
 	return func(customers *rest.Tokens, orders *order.Service) error {

@@ -1,16 +1,14 @@
 package provider
 
-import "encoding/json"
-
 // Charge is what Stripe charges at a time in a currency, in the currency's smallest unit: see [Amount]. A Most of 0 says
 // that Stripe does not charge the currency, or counts it in another unit.
 //
 // Stripe compares the least amount with the amount in the account's currency of settlement: the table is right for an
 // account that settles in the same currency. See https://docs.stripe.com/currencies.
 type Charge struct {
-	Least    int64 `json:"least"`
-	Most     int64 `json:"most"`
-	Multiple int64 `json:"multiple"` // each amount is one of it
+	Least    int64
+	Most     int64
+	Multiple int64 // each amount is one of it
 }
 
 const (
@@ -20,8 +18,7 @@ const (
 	otherwise    = "" // the currency code of all currencies that the table does not name
 )
 
-// never is that of a currency which Stripe does not charge. Its Multiple is a number by which a statement can divide.
-var never = Charge{Multiple: 1}
+var never = Charge{} // that of a currency which Stripe does not charge
 
 var charges = map[string]Charge{
 	otherwise: {noMinimum, eightDigits, 1},
@@ -49,13 +46,6 @@ var charges = map[string]Charge{
 	"CLF": never, "CUP": never, "IQD": never, "IRR": never, "KPW": never, "LYD": never, "SYP": never, "UYI": never,
 	"UYW": never,
 }
-
-// ChargesJSON is the table of charges for a statement: an object by currency. The charges of "" are those of all
-// currencies that it does not name.
-var ChargesJSON = func() string {
-	text, _ := json.Marshal(charges) // a map of numbers always has a JSON text
-	return string(text)
-}()
 
 // ChargeOf returns what Stripe charges in a currency.
 func ChargeOf(currency string) Charge {

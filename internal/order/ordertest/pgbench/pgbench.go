@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -107,25 +108,30 @@ func placeScript(dir string, products int) (string, error) {
 		return "('00000000-0000-7000-8000-' || lpad(:" + variable + "::text, 12, '0'))::uuid"
 	}
 	one := func(value string) string { return "ARRAY[" + value + "]" }
-	lock, err := statement(filepath.Join(dir, "lock.sql"), map[string]string{
-		"$1": one(id("product")), "$2": one(id("customer")), "$3": "'200'",
-	})
-	if err != nil {
-		return "", err
+	var statements []string
+	for _, file := range []struct {
+		name       string
+		parameters map[string]string
+	}{
+		{"lock.sql", map[string]string{"$1": one(id("product"))}},
+		{"lock_customers.sql", map[string]string{"$1": one(id("customer"))}},
+		{"place.sql", map[string]string{
+			"$1": one(id("order")), "$2": one(id("customer")), "$3": one("100"), "$4": one("'EUR'"),
+			"$5": one("NULL"), "$6": one("NULL"), "$7": one("NULL"),
+			"$8": "clock_timestamp()", "$9": "(clock_timestamp() + interval '30 min')", "$10": "'bench'",
+			"$11": one(id("order")), "$12": one(id("product")), "$13": one("1"), "$14": one("100"), "$15": one("'product'"),
+		}},
+	} {
+		text, err := statement(filepath.Join(dir, file.name), file.parameters)
+		if err != nil {
+			return "", err
+		}
+		statements = append(statements, text)
 	}
-	place, err := statement(filepath.Join(dir, "place.sql"), map[string]string{
-		"@ids": one(id("order")), "@customers": one(id("customer")), "@nth": one("1"),
-		"@keys": one("NULL"), "@fingerprints": one("NULL"), "@spans": one("NULL"),
-		"@line_placements": one("1"), "@line_products": one(id("product")), "@line_quantities": one("1"),
-		"@line_earlier": one("0"), "@line_own_earlier": one("0"),
-		"@time_to_pay": "1800000000", "@kind": "'bench'", "@max_open_orders": "NULL", "@max_open_units": "NULL",
-	})
-	if err != nil {
-		return "", err
-	}
+	statements = append(statements, "UPDATE products SET available = available - 1 WHERE id = "+id("product"))
 	return fmt.Sprintf("\\set customer random(1, 2000)\n\\set product random(1, %d)\n\\set order random(1, "+
 		"999999999999)\n", products) +
-		"\\startpipeline\n" + lock + ";\n" + place + ";\n\\endpipeline\n" +
+		"\\startpipeline\n" + strings.Join(statements, ";\n") + ";\n\\endpipeline\n" +
 		"DELETE FROM outbox WHERE kind = 'bench' AND task_id = " + id("order") + "::text;\n", nil
 }
 

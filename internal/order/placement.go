@@ -1,87 +1,92 @@
 package order
 
 import (
-	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"slices"
-	"time"
+	"strings"
 
 	"github.com/google/uuid"
 
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
 )
 
-// placeResult is a row of place.sql.
-type placeResult struct {
-	N          int // the number of the placement in the batch, from 1
-	Placed     bool
-	TotalCents *int64 // nil, like Currency, CreatedAt and ExpiresAt, if the statement placed no order
-	Currency   *string
-	CreatedAt  *time.Time
-	ExpiresAt  *time.Time
-	ExistingID *uuid.UUID // see placing.existing
-	ServerTime time.Time
-	OpenLines  []openLine // of the customer's open orders, the newest first; nil if the order is placed now or exists
+// Placement is a request for an order.
+type Placement struct {
+	// IdempotencyKey makes it safe to repeat a placement: a placement with the key of an earlier one returns the order
+	// that the earlier one placed. "" means no key.
+	IdempotencyKey string
+	Lines          []Line
 }
 
-// openLine is a line of an order that its customer has not paid yet.
-type openLine struct {
-	OrderID   uuid.UUID `json:"order_id"`
-	ProductID uuid.UUID `json:"product_id"`
-	Quantity  int64     `json:"quantity"`
+// Line requests a quantity of a product.
+type Line struct {
+	ProductID uuid.UUID
+	Quantity  int64
 }
 
-// decide decides the placements of a batch by the results of place.sql. A placement stays undecided if place.sql left
-// it out only because of an earlier placement, which is rejected.
-func decide(batch []*placing, products map[uuid.UUID]Product, results []placeResult, cfg Config) {
-	open := make(map[uuid.UUID][]openLine) // by customer: the lines of the orders placed now, the newest first
-	for i, p := range batch {
-		r := results[i]
-		p.existing = r.ExistingID
-		if !r.Placed {
-			continue
-		}
-		p.order = r.order(p, products)
-		// At measures the time left from its call, so call it before the next round, which may wait for locks.
-		p.task = delay.At(p.id.String(), p.order.DueAt, p.order.ServerTime)
-		for _, line := range p.Lines {
-			product := products[line.ProductID]
-			product.Available -= line.Quantity
-			products[line.ProductID] = product
-			open[p.customer] = slices.Insert(open[p.customer], 0, openLine{p.id, line.ProductID, line.Quantity})
-		}
-	}
-	// Now products and open tell what is left after all accepted placements, also the later ones. place.sql accepts a
-	// later placement only if enough is left for the earlier ones too. So if too little is left for a placement now,
-	// too little was left at its turn. If enough is left, the placement stays undecided, and the caller repeats the
-	// transaction with it.
-	for i, p := range batch {
-		if !p.isDecided() {
-			lines := slices.Concat(open[p.customer], results[i].OpenLines)
-			p.rejection = whyNotPlaced(p.Placement, products, lines, cfg)
-		}
-	}
-}
+const (
+	maxLines    = 50   // of an order, which locks the product of each
+	maxQuantity = 1000 // of a line; a larger one is more likely a mistake than an order
+)
 
-// order returns the order of a placement that place.sql has accepted.
-func (r placeResult) order(p *placing, products map[uuid.UUID]Product) *Order {
-	o := &Order{
-		ID: p.id, CustomerID: p.customer, Status: Pending, TotalCents: *r.TotalCents, Currency: *r.Currency,
-		CreatedAt: *r.CreatedAt, ExpiresAt: *r.ExpiresAt, DueAt: *r.ExpiresAt, ServerTime: r.ServerTime,
-		Items: make([]Item, len(p.Lines)),
+// fieldErrors returns all errors of a placement that can be found without a look at the products.
+func (p Placement) fieldErrors() []rest.FieldError {
+	if len(p.Lines) < 1 || len(p.Lines) > maxLines {
+		return []rest.FieldError{{
+			Pointer: "/items", Detail: fmt.Sprintf("must be a list of 1 to %d lines, has %d", maxLines, len(p.Lines)),
+		}}
 	}
+	var errs []rest.FieldError
+	lineOf := make(map[uuid.UUID]int, len(p.Lines))
 	for i, line := range p.Lines {
-		product := products[line.ProductID]
-		o.Items[i] = Item{line.ProductID, product.Name, line.Quantity, product.PriceCents}
+		add := func(field, detail string) {
+			errs = append(errs, rest.FieldError{Pointer: pointer(i, field), Detail: detail})
+		}
+		first, duplicate := lineOf[line.ProductID]
+		switch {
+		case line.ProductID == uuid.Nil:
+			add("product_id", "must be the UUID of a product")
+		case duplicate:
+			add("product_id", "is the same as "+pointer(first, "product_id")+": order a product in one line")
+		default:
+			lineOf[line.ProductID] = i
+		}
+		if line.Quantity < 1 || line.Quantity > maxQuantity {
+			add("quantity", fmt.Sprintf("must be a whole number from 1 to %d", maxQuantity))
+		}
 	}
-	slices.SortFunc(o.Items, func(a, b Item) int { return bytes.Compare(a.ProductID[:], b.ProductID[:]) })
-	return o
+	return errs
+}
+
+// pointer returns the JSON pointer to a field of a line of a placement.
+func pointer(line int, field string) string { return fmt.Sprintf("/items/%d/%s", line, field) }
+
+// fingerprint returns a hash of the lines, to detect that an idempotency key is reused for another placement. The
+// order of the lines and the formatting of the request do not change it. It returns nil without a key.
+func (p Placement) fingerprint() []byte {
+	if p.IdempotencyKey == "" {
+		return nil
+	}
+	lines := make([]string, len(p.Lines))
+	for i, line := range p.Lines {
+		lines[i] = fmt.Sprintf("%s %d\n", line.ProductID, line.Quantity)
+	}
+	slices.Sort(lines)
+	sum := sha256.Sum256([]byte(strings.Join(lines, "")))
+	return sum[:]
+}
+
+// openLine is a line of an order that its customer can still pay.
+type openLine struct {
+	OrderID   uuid.UUID
+	ProductID uuid.UUID
+	Quantity  int64
 }
 
 // whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil
-// if it can. products has the existing products of the lines. open has the lines of the customer's open orders.
+// if it can. products has what is left of the products of the lines. open has the lines of the customer's open orders.
 func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, cfg Config) *rest.Error {
 	return cmp.Or(unknownProducts(p, products), mixedCurrencies(p, products), notChargeable(p, products, cfg),
 		outOfStock(p, products, open), tooManyOpen(p, products, open, cfg))
