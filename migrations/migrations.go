@@ -97,6 +97,9 @@ func Check(ctx context.Context, db *sql.DB, others ...Set) (newer []string, err 
 		if err != nil {
 			return nil, err
 		}
+		if len(state.missing) > 0 && state.newer != "" {
+			return nil, errors.New(state.newer)
+		}
 		if len(state.missing) > 0 {
 			return nil, fmt.Errorf("the database lacks the migrations %v of %s: run `shop migrate`",
 				state.missing, s.Name)

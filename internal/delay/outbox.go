@@ -103,12 +103,15 @@ func eachTask(rows *sql.Rows, do func(id string, d time.Duration)) error {
 // takeSQL removes messages that are older than the grace, the oldest first, and returns the time left until each is
 // due. SKIP LOCKED lets several relays take different messages at the same time.
 //
+// The transaction is idle while the messages are published, for longer than other transactions may be.
+//
 // The condition on infinity is the predicate of the index outbox_oldest. The rows are deleted by their ctids, which the
 // lock fixes, because a join with the subquery can execute the subquery again for each row of the table.
 const takeSQL = `
+	WITH setting AS MATERIALIZED (SELECT set_config('idle_in_transaction_session_timeout', '10s', true))
 	DELETE FROM outbox WHERE ctid = ANY (ARRAY(
 		SELECT ctid FROM outbox
-		WHERE kind = $1 AND created_at <= now() - $2 * interval '1 microsecond' AND created_at > '-infinity'
+		WHERE (SELECT count(*) FROM setting) = 1 AND kind = $1 AND created_at <= now() - $2 * interval '1 microsecond' AND created_at > '-infinity'
 		ORDER BY created_at LIMIT $3 FOR UPDATE SKIP LOCKED
 	))
 	RETURNING task_id, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint`
@@ -122,10 +125,6 @@ func (o *Outbox) take(ctx context.Context, grace time.Duration, limit int, publi
 	}
 	defer tx.Rollback() //nolint:errcheck // no effect after a commit
 
-	// The transaction is idle while Redis is asked.
-	if _, err := tx.ExecContext(ctx, `SET LOCAL idle_in_transaction_session_timeout = '10s'`); err != nil {
-		return 0, fmt.Errorf("begin the transaction of the relay: %w", err)
-	}
 	rows, err := tx.QueryContext(ctx, takeSQL, o.kind, grace.Microseconds(), limit)
 	if err != nil {
 		return 0, fmt.Errorf("take from the outbox: %w", err)

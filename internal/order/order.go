@@ -161,7 +161,7 @@ func (o *Order) Reschedule(deadline time.Time, reason string) error {
 	if err := o.whyEnded("given another deadline"); err != nil {
 		return err
 	}
-	deadline = deadline.Round(time.Microsecond) // as the database stores it
+	deadline = deadline.UTC().Round(time.Microsecond) // as the database returns it
 	left := deadline.Sub(o.ServerTime)
 	switch {
 	case deadline.Equal(o.ExpiresAt):

@@ -222,7 +222,13 @@ func TestRuleOfDeadlines(t *testing.T) {
 			t.Errorf("a deadline in %v: %v, the deadline is %v", left, err, o.ExpiresAt)
 		}
 	}
-	o := inState(t, "held", placedAt)
+	o := inState(t, "free", placedAt)
+	there := time.FixedZone("there", 7200)
+	if err := o.Reschedule(placedAt.Add(time.Hour).In(there), "a test"); err != nil || o.ExpiresAt.Location() != time.UTC ||
+		o.DueAt.Location() != time.UTC {
+		t.Errorf("a deadline in another time zone: %v, the deadline is %v, want it in UTC", err, o.ExpiresAt)
+	}
+	o = inState(t, "held", placedAt)
 	if err := o.Reschedule(o.ExpiresAt, "a test"); err != nil || len(order.TakeEvents(o)) != 0 {
 		t.Errorf("moving the deadline to the time that it has returns %v, want no change", err)
 	}

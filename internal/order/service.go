@@ -32,8 +32,7 @@ type Hooks struct {
 	// Tracer traces placements.
 	Tracer Tracer
 
-	// Another package may hold orders while their customers pay them: it sets and clears orders.hold_until in its own
-	// statements. Then NoPayAtOnce tells that customers can pay orders in no other way.
+	// NoPayAtOnce tells that customers pay orders only where another package holds them, by [Service.Update].
 	NoPayAtOnce bool
 
 	// NotChargeable returns an error if a total cannot be charged.
@@ -124,12 +123,19 @@ func (s *Service) changeOwn(
 // change changes an order, and announces the change. ifUnknown tells a client what to do if the outcome is not known.
 func (s *Service) change(ctx context.Context, id uuid.UUID, do func(*Order) error, ifUnknown string) (*Order, error) {
 	var c Change
+	var rejection error // is answered after the commit: what it says of the order must survive a failover, too
 	err := postgres.Transact(ctx, s.store.db, func(tx *postgres.Tx) (err error) {
-		c, err = s.store.Update(ctx, tx, id, do)
+		c, err = s.store.Update(ctx, tx, id, func(o *Order) error {
+			rejection = do(o)
+			return nil
+		})
 		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, rest.OutcomeUnknown(err, ifUnknown)
+	case rejection != nil:
+		return nil, rejection
 	}
 	s.Announce(ctx, c)
 	s.setActions(&c.Order)
@@ -151,7 +157,7 @@ func (s *Service) Announce(ctx context.Context, c Change) {
 	}
 	s.Notify(c.CustomerID.String(), c.ID.String())
 	switch {
-	case c.Status == Paid:
+	case c.Status == Paid && c.EndedBy == Customer:
 		s.metrics.paid.Inc()
 	case c.Status == Cancelled:
 		s.metrics.cancelled.WithLabelValues(string(c.CancelReason)).Inc()

@@ -79,14 +79,16 @@ func (s *Store) Update(
 	ctx context.Context, tx *postgres.Tx, id uuid.UUID, change func(*Order) error,
 ) (c Change, err error) {
 	var read time.Time // on the local clock: the time to the deadline begins here, and not after the commit
+	exists := true
 	Lock(tx, id)
 	tx.Queue(readOrderSQL, id).Query(func(rows pgx.Rows) (err error) {
 		read = time.Now()
 		c.Order, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Order])
+		exists = !errors.Is(err, pgx.ErrNoRows)
 		return err
 	})
 	switch err := tx.Send(ctx); {
-	case errors.Is(err, pgx.ErrNoRows):
+	case !exists:
 		return Change{}, noOrder(id)
 	case err != nil:
 		return Change{}, fmt.Errorf("lock and read order %s: %w", id, err)
@@ -99,7 +101,8 @@ func (s *Store) Update(
 		return c, nil
 	}
 	c.Changed = true
-	tx.Queue(writeOrderSQL, id, c.Status, c.CancelReason, c.ExpiresAt, c.HoldUntil, c.Extensions, c.PaidAt, c.CancelledAt, c.EndedBy)
+	tx.Queue(writeOrderSQL, id, c.Status, c.CancelReason, c.ExpiresAt, c.HoldUntil, c.Extensions, c.PaidAt,
+		c.CancelledAt, c.EndedBy)
 	if c.Status == Cancelled {
 		tx.Queue(returnStockSQL, id)
 	}

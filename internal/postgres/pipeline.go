@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
@@ -20,21 +18,9 @@ import (
 // effect, because the connection may have been lost while PostgreSQL committed, and because an error of one of the
 // functions does not stop the commit.
 func Pipeline(ctx context.Context, db *gorm.DB, build func() *pgx.Batch) error {
-	pool, err := db.DB()
-	if err != nil {
-		return fmt.Errorf("database handle: %w", err)
-	}
-	return RetryDeadlock(func() error {
-		conn, err := pool.Conn(ctx)
-		if err != nil {
-			return err
-		}
-		// pgx puts statements without a BEGIN into one implicit transaction, which ends with the pipeline. See
-		// https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING.
-		err = conn.Raw(func(driver any) error {
-			s := driver.(*session)
-			return s.outcome(s.Conn.Conn().SendBatch(ctx, build()).Close())
-		})
-		return errors.Join(err, conn.Close())
+	// pgx puts statements without a BEGIN into one implicit transaction, which ends with the pipeline. See
+	// https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING.
+	return onSession(ctx, db, func(s *session) error {
+		return s.outcome(s.Conn.Conn().SendBatch(ctx, build()).Close())
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"gorm.io/gorm"
 )
 
@@ -16,7 +17,7 @@ type Tx struct {
 }
 
 // Queue adds a statement to those that the next round trip sends. The functions of the [pgx.QueuedQuery] are called
-// during that round trip.
+// during that round trip. In the last one, their errors come too late to stop the commit.
 func (tx *Tx) Queue(statement string, args ...any) *pgx.QueuedQuery {
 	return tx.queued.Queue(statement, args...)
 }
@@ -40,6 +41,11 @@ func (tx *Tx) Send(ctx context.Context) error {
 // Do must not wait for anything but the database: other sessions wait for the locks of the transaction, and
 // idle_in_transaction_session_timeout ends a session that does.
 func Transact(ctx context.Context, db *gorm.DB, do func(tx *Tx) error) error {
+	return onSession(ctx, db, func(s *session) error { return transact(ctx, s, do) })
+}
+
+// onSession runs do with a session of a pool, as [RetryDeadlock] does.
+func onSession(ctx context.Context, db *gorm.DB, do func(*session) error) error {
 	pool, err := db.DB()
 	if err != nil {
 		return fmt.Errorf("database handle: %w", err)
@@ -49,7 +55,7 @@ func Transact(ctx context.Context, db *gorm.DB, do func(tx *Tx) error) error {
 		if err != nil {
 			return err
 		}
-		err = conn.Raw(func(driver any) error { return transact(ctx, driver.(*session), do) })
+		err = conn.Raw(func(driver any) error { return do(driver.(*session)) })
 		if closed := conn.Close(); err == nil {
 			err = closed
 		}
@@ -62,7 +68,12 @@ func transact(ctx context.Context, s *session, do func(tx *Tx) error) error {
 	tx.Queue("BEGIN")
 	err := do(tx)
 	if err == nil {
-		tx.Queue("COMMIT")
+		tx.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
+			if tag.String() == "ROLLBACK" { // a statement has failed, and do has not returned its error
+				return pgx.ErrTxCommitRollback
+			}
+			return nil
+		})
 		err = tx.Send(ctx)
 	}
 	if err != nil {

@@ -150,7 +150,7 @@ func TestPageProviderIsAway(t *testing.T) {
 
 	s.Turn(t, "api", "down")
 	page.Click(shoptest.CancelOrder)
-	page.WaitFor(shoptest.AnOrder, "The order is not cancelled, and can still be paid there. Try again in a moment.")
+	page.WaitFor(shoptest.AnOrder, "The order is not cancelled, and may still be paid in its checkout. Try again.")
 	if n := page.Count(checkoutLink + ":not([hidden])"); n != 1 {
 		t.Errorf("an order whose checkout is open has %d links to it, want 1: %s", n, page.Text(shoptest.AnOrder))
 	}

@@ -25,6 +25,7 @@ CREATE TABLE payment_attempts (
     closing            boolean     NOT NULL DEFAULT false, -- the last check found that the attempt is closing
     next_check         timestamptz,
     hinted_at          timestamptz, -- the customer's last return from the checkout, to limit the rate
+    refused_at         timestamptz, -- when the provider last refused to close it for its customer, to limit the rate
     told_at            timestamptz, -- the first webhook about its end
     ended_at           timestamptz,
 

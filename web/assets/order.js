@@ -266,14 +266,12 @@ export class OrderCard {
     }, action === 'extend' ? '' : ' Try again.');
   }
 
-  // cancelOrder ends the hold of the order, if it is held, and cancels the order. If the deadline has passed, the timeout
-  // cancels it.
+  // cancelOrder ends the hold of the order, which another tab may have begun, and cancels the order. If the deadline has
+  // passed, the timeout cancels it.
   #cancelOrder() {
     return this.act(async () => {
       const late = this.#phase === 'held';
-      if (this.#order.hold_until) {
-        await this.#wayToPay?.release(this.#order);
-      }
+      await this.#wayToPay?.release(this.#order);
       if (!late) {
         this.#page.put(await retry(() => request('POST', `/api/orders/${this.#order.id}/cancel`)));
       }

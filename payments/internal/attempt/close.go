@@ -22,14 +22,15 @@ type live struct {
 	Status  order.Status
 	PaidAt  *time.Time
 	Attempt taken `gorm:"embedded"`
+	Refused bool  // reports whether the provider has refused to close it some seconds ago
 }
 
 // Close has the provider close the checkout of one of a customer's orders, and ends the hold of the order, so that the
 // customer can cancel it. It does nothing if the order has no open checkout, and returns [order.AlreadyPaid] if the
 // customer has paid. It is idempotent.
 //
-// After an error nothing has changed in the database, but the provider may have closed the checkout without an answer.
-// Then the next check of the attempt, or the provider's event, tells.
+// If the provider does not answer, nothing has changed in the database, but it may have closed the checkout. Then its
+// event, or the next check of the attempt, tells.
 func (s *Service) Close(ctx context.Context, customer, orderID uuid.UUID) error {
 	const maxTries = 5 // another session may settle the attempt, or open one, between two statements
 	for range maxTries {
@@ -43,13 +44,15 @@ func (s *Service) Close(ctx context.Context, customer, orderID uuid.UUID) error 
 			return order.AlreadyPaid.Errorf("The order was paid at %s.", o.PaidAt.UTC().Format(time.RFC3339))
 		case o.Attempt.ID == uuid.Nil:
 			return nil
+		case o.Refused: // a customer who repeats the request must not use up the calls to the provider
+			return whyOpen(Undecided)
 		}
 		answer, step, err := s.settleOne(ctx, o.Attempt, provider.ClassExpire, reconcile.Actor(order.Customer))
 		switch {
 		case err != nil:
 			return notClosed(err)
 		case step == Wait:
-			return whyOpen(answer)
+			return s.stayOpen(ctx, o.Attempt, answer)
 		}
 	}
 	return order.CheckoutOpen.Errorf("Other requests change the payments of the order. Repeat the request.")
@@ -64,18 +67,30 @@ func notClosed(err error) error {
 	if provider.IsClass(err, provider.Blocked) {
 		class = PaymentsBlocked
 	}
-	return &rest.Error{Class: class, Err: err, Detail: "The payment provider has not closed the checkout. " +
-		"The order is not cancelled, and can still be paid there. Try again in a moment."}
+	return &rest.Error{Class: class, Err: err, Detail: "The payment provider has not answered. " +
+		"The order is not cancelled, and may still be paid in its checkout."}
+}
+
+// stayOpen notes that the provider has refused to close a checkout, and returns the reason.
+func (s *Service) stayOpen(ctx context.Context, a taken, answer Answer) error {
+	if answer != NoSession { // otherwise the provider was not asked
+		err := s.db.WithContext(ctx).Exec(
+			`UPDATE payment_attempts SET refused_at = clock_timestamp() WHERE id = $1`, a.ID).Error
+		if err != nil {
+			return rest.OutcomeUnknown(err, "Repeat the request: a checkout is closed once.")
+		}
+	}
+	return whyOpen(answer)
 }
 
 // whyOpen returns the reason why a checkout stays open after an answer of the provider.
 func whyOpen(a Answer) error {
 	switch a {
 	case NoSession:
-		return order.CheckoutOpen.Errorf("The checkout is being opened. Try again in some seconds.")
+		return order.CheckoutOpen.Errorf("The checkout is being opened. Try again in half a minute.")
 	case UnknownSession:
-		return order.CheckoutOpen.Errorf("The payment provider does not know the checkout now, so that it cannot be closed. " +
-			"The order is cancelled when its hold ends, unless it is paid before.")
+		return order.CheckoutOpen.Errorf("The payment provider does not know the checkout now, so that it cannot be " +
+			"closed. The order is cancelled when its hold ends, unless it is paid before.")
 	default:
 		return PaymentInProgress.Errorf("The payment provider is deciding on a payment of the order. " +
 			"The order is paid, or can be cancelled, when it has decided.")

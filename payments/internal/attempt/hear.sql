@@ -22,8 +22,8 @@ told AS (
     SET told_at = coalesce(a.told_at, e.received_at),
         session_id = CASE WHEN a.was_open OR a.state = 'succeeded' OR EXISTS (SELECT FROM payment_attempts WHERE session_id = $4::text)
                           THEN a.session_id ELSE $4::text END,
-        -- The event of the shop's own expire needs no check: the attempt is closed, or its closing is under way. The
-        -- lease is longer than a check may take.
+        -- The event of a session that the worker has expired needs no check: the attempt is closed, or its closing is
+        -- under way. The lease is longer than a check may take.
         next_check = CASE WHEN a.state <> 'succeeded' AND ($5::boolean OR a.state <> 'closed' AND NOT a.closing)
                           THEN least(a.next_check, e.received_at + interval '6 s') ELSE a.next_check END
     FROM event e

@@ -11,6 +11,7 @@ import (
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/payments/internal/attempt"
+	"example.com/shop/payments/internal/provider"
 )
 
 // TestTransitions takes each step between two states of an attempt. See the package comment.
@@ -28,6 +29,7 @@ func TestTransitions(t *testing.T) {
 		"open to closed: the deadline passes":                       openClosesAtDeadline,
 		"open to closed: its customer closes it":                    openIsClosed,
 		"open to closed: no answer":                                 closeIsNotAnswered,
+		"open stays open: the provider refuses to close it":         closeIsRefused,
 		"open to closed: the answer is lost":                        closeLosesItsAnswer,
 		"open to closed: the session expires by itself":             sessionExpires,
 		"open to closed: the provider has lost the session":         sessionIsLost,
@@ -240,8 +242,8 @@ func closeIsNotAnswered(t *testing.T, s *shop) {
 	before := s.row(t, o)
 	s.setAPI(t, "down")
 	if err := s.Close(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway ||
-		!strings.Contains(err.Error(), "can still be paid") {
-		t.Errorf("Close returns %v, want provider-unavailable, and that the order can still be paid", err)
+		!strings.Contains(err.Error(), "may still be paid") {
+		t.Errorf("Close returns %v, want provider-unavailable, and that the order may still be paid", err)
 	}
 	if after := s.row(t, o); after != before {
 		t.Errorf("the order, its attempts, events and tasks are %s, want them as before: %s", after, before)
@@ -254,6 +256,27 @@ func closeIsNotAnswered(t *testing.T, s *shop) {
 	}
 	s.wantAttempt(t, o, a.ID, "succeeded applied")
 	s.wantOrder(t, o, "paid")
+}
+
+// closeIsRefused has the provider refuse to expire a session, because it decides on a payment. It is asked again only
+// after some seconds.
+func closeIsRefused(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.mem.fail("expire", failed(provider.Refused, ""))
+	before := s.called("expire")
+	for range 3 {
+		if err := s.Close(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.PaymentInProgress {
+			t.Errorf("Close returns %v, want payment-in-progress", err)
+		}
+	}
+	if n := s.called("expire") - before; n != 1 {
+		t.Errorf("the provider was asked %d times, want once", n)
+	}
+	s.wantAttempt(t, o, a.ID, "open")
+	s.mem.fail("expire", nil)
+	s.shift(t, o.ID, 6*time.Second)
+	s.cancel(t, o)
+	s.wantOrder(t, o, "cancelled customer")
 }
 
 // closeLosesItsAnswer has the provider expire the session without an answer. The provider's event, or the next check of
