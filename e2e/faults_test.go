@@ -16,12 +16,16 @@ func TestRolesApart(t *testing.T)              { faulttest.RolesApart(t, orders)
 func TestDrain(t *testing.T)                   { faulttest.Drain(t, orders) }
 func TestGracefulStop(t *testing.T)            { faulttest.GracefulStop(t, orders) }
 func TestOrdersThatCannotTimeOut(t *testing.T) { faulttest.Stuck(t, orders) }
-func TestProcessFaults(t *testing.T)           { faulttest.Faults(t, orders, orders.ProcessFaults()...) }
 func TestRedisFaults(t *testing.T)             { faulttest.Faults(t, orders, orders.RedisFaults()...) }
+func TestProcessFaults(t *testing.T) {
+	faulttest.Faults(t, orders, append(orders.ProcessFaults(), orders.FrozenInTransaction())...)
+}
 func TestPostgresFaults(t *testing.T) {
 	faulttest.Faults(t, orders, append(orders.PostgresFaults(), booksLocked)...)
 }
-func TestNetworkFaults(t *testing.T)  { faulttest.Faults(t, orders, orders.NetworkFaults()...) }
+func TestNetworkFaults(t *testing.T) {
+	faulttest.Faults(t, orders, append(orders.NetworkFaults(), orders.CutOffInTransaction())...)
+}
 func TestClockFaults(t *testing.T)    { faulttest.Faults(t, orders, orders.ClockFaults(t)...) }
 func TestFailoverFaults(t *testing.T) { faulttest.Faults(t, orders, orders.FailoverFaults()...) }
 func TestRedisFailovers(t *testing.T) { faulttest.Faults(t, orders, orders.RedisFailoverFaults()...) }

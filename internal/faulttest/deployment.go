@@ -343,7 +343,13 @@ func RedisClient(t testing.TB, redisURL string) *redis.Client {
 // Start starts one more process of a role.
 func (d *Deployment) Start(role string) *Member {
 	d.T.Helper()
-	m := &Member{d.Serve(lasting{d.T, d.Owner, d.cleanups}, "--roles="+role), role}
+	return d.startAt(d.Site, role)
+}
+
+// startAt is [Deployment.Start] for a process that may see another configuration than the others.
+func (d *Deployment) startAt(s *Site, role string) *Member {
+	d.T.Helper()
+	m := &Member{s.Serve(lasting{d.T, d.Owner, d.cleanups}, "--roles="+role), role}
 	m.t = d.T
 	d.mu.Lock()
 	defer d.mu.Unlock()
