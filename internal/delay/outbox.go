@@ -14,8 +14,8 @@ const OweSQL = `
 	ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)`
 
 // Outbox holds the messages of one kind: the rows of the table outbox that wait to be copied to Redis. A program
-// inserts the row of a task, as [OweSQL] does, in the transaction that makes the task necessary. So after a crash either
-// both the transaction and its task exist, or neither does.
+// inserts the row of a task, as [OweSQL] does, in the transaction that makes the task necessary. So after a crash
+// either both the transaction and its task exist, or neither does.
 type Outbox struct {
 	db   *sql.DB
 	kind string

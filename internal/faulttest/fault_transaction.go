@@ -40,7 +40,8 @@ func stoppedInTransaction(
 	var waits []string // a message for each wait that was too long
 	return Fault{
 		Name: name, withoutSweeps: true,
-		// A customer may keep a lock of a row until the stopped API answers, see callBehindLock: then the row is as late.
+		// A customer may keep a lock of a row until the stopped API answers, see callBehindLock: then the row is as
+		// late.
 		Bound: Bound{Late: answer, Answer: answer, Rejected: true},
 		Inject: func(d *Deployment) {
 			network, database := proxied(d.T, d.Database)

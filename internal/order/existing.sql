@@ -1,5 +1,5 @@
--- Returns the orders that exist already for the placements of a batch: with the idempotency key of the placement, or with
--- its id, because a transaction whose connection was lost has placed it.
+-- Returns the orders that exist already for the placements of a batch: with the idempotency key of the placement, or
+-- with its id, because a transaction whose connection was lost has placed it.
 --
 -- $1 ids · $2 customer ids · $3 idempotency keys, or NULL
 SELECT w.n, o.id, o.fingerprint

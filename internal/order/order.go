@@ -11,8 +11,8 @@
 //
 // Each step of an order's life is a method of [Order], which decides. [Store.Update] locks and reads the order before,
 // and writes it afterwards, in one transaction. Only timeouts are decided by a statement, for a whole batch: the worker
-// takes this step with [reconcile.Table.Handle] when the order's task is due, and if the worker does not, the reconciler
-// takes it with [reconcile.Table.TimeOut]. However late that is, an order cannot be paid after its deadline.
+// takes this step with [reconcile.Table.Handle] when the order's task is due, and if the worker does not, the
+// reconciler takes it with [reconcile.Table.TimeOut]. However late that is, an order cannot be paid after its deadline.
 //
 // The deadline can be moved until it passes: to a later time by the order's customer, and to any time by an operator.
 //
@@ -114,8 +114,8 @@ func (o *Order) Pay() error {
 	return nil
 }
 
-// WhyNotPayable returns the reason why no payment of the order can begin, or nil if one can. It does not ask whether the
-// order is held.
+// WhyNotPayable returns the reason why no payment of the order can begin, or nil if one can. It does not ask whether
+// the order is held.
 func (o *Order) WhyNotPayable() error { return o.whyEnded("paid") }
 
 // Cancel cancels the order for its customer, before its deadline.
@@ -133,7 +133,8 @@ func (o *Order) Cancel() error {
 	return nil
 }
 
-// Extend moves the deadline by a time to a later one, for the customer, who may do so a number of times before it passes.
+// Extend moves the deadline by a time to a later one, for the customer, who may do so a number of times before it
+// passes.
 func (o *Order) Extend(by time.Duration, times int64) error {
 	if err := o.whyEnded("given another deadline"); err != nil {
 		return err
@@ -167,8 +168,10 @@ func (o *Order) Reschedule(deadline time.Time, reason string) error {
 	case deadline.Equal(o.ExpiresAt):
 		return nil
 	case left < minDeadline || left > maxDeadline:
-		return rest.InvalidFields(rest.FieldError{Pointer: "/deadline", Detail: fmt.Sprintf(
-			"must be from a second to 30 days after the present, which is %s by the database's clock", stamp(o.ServerTime))})
+		detail := "must be from a second to 30 days after the present, which is %s by the database's clock"
+		return rest.InvalidFields(rest.FieldError{
+			Pointer: "/deadline", Detail: fmt.Sprintf(detail, stamp(o.ServerTime)),
+		})
 	case o.HoldUntil != nil && deadline.Before(o.ExpiresAt):
 		return CheckoutOpen.Errorf("The order is held until %s, because its customer is paying it. "+
 			"Its deadline, %s, can only be moved to a later time.", stamp(*o.HoldUntil), stamp(o.ExpiresAt))
@@ -198,8 +201,8 @@ func (o *Order) Release(by Actor) {
 	}
 }
 
-// PayHeld pays the order for a provider, before its hold ends. It reports whether it did: a success that comes too late,
-// or a second one, does not pay the order.
+// PayHeld pays the order for a provider, before its hold ends. It reports whether it did: a success that comes too
+// late, or a second one, does not pay the order.
 func (o *Order) PayHeld() bool {
 	if o.Status != Pending || !o.isHeld() {
 		return false

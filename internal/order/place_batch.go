@@ -141,8 +141,8 @@ func (s *Service) placeAgain(ctx context.Context, batch []*placing, lockWait tim
 	return err
 }
 
-// placeOnce runs the transaction for a batch: it locks and reads what the placements need, decides them in their order of
-// arrival, and writes the orders. It waits at most lockWait for a lock; 0 means the lock_timeout of the session, and
+// placeOnce runs the transaction for a batch: it locks and reads what the placements need, decides them in their order
+// of arrival, and writes the orders. It waits at most lockWait for a lock; 0 means the lock_timeout of the session, and
 // then the caller must have entered the gate.
 func (s *Service) placeOnce(ctx context.Context, batch []*placing, lockWait time.Duration) error {
 	return postgres.Transact(ctx, s.store.db, func(tx *postgres.Tx) error {
@@ -167,7 +167,7 @@ func (s *Service) placeOnce(ctx context.Context, batch []*placing, lockWait time
 			accepted = needs.decide(batch, s.cfg)
 		}
 		if len(accepted) > 0 {
-			queuePlaced(tx, accepted, needs)
+			queuePlaced(tx, accepted)
 		}
 		return nil
 	})
@@ -197,9 +197,9 @@ type pendingLine struct {
 	due time.Time
 }
 
-// readNeeds queues the statements that lock and read what a batch needs: first the products, and then the customers, are
-// locked. The other statements follow the locks, because a statement that waits for a lock still sees the orders as they
-// were before its wait.
+// readNeeds queues the statements that lock and read what a batch needs: first the products, and then the customers,
+// are locked. The other statements follow the locks, because a statement that waits for a lock still sees the orders as
+// they were before its wait.
 func readNeeds(tx *postgres.Tx, batch []*placing) *needs {
 	n := &needs{products: map[uuid.UUID]Product{}, existing: map[int]existing{}, open: map[uuid.UUID][]pendingLine{}}
 	var products, ids, customers uuids
@@ -215,7 +215,9 @@ func readNeeds(tx *postgres.Tx, batch []*placing) *needs {
 		}
 	}
 	var p Product
-	each(tx, lockSQL, []any{&p.ID, &p.Name, &p.PriceCents, &p.Currency, &p.Available}, func() { n.products[p.ID] = p }, products)
+	each(tx, lockSQL, []any{&p.ID, &p.Name, &p.PriceCents, &p.Currency, &p.Available}, func() {
+		n.products[p.ID] = p
+	}, products)
 	tx.Queue(lockCustomersSQL, customers)
 	var number int
 	var found existing
@@ -284,7 +286,8 @@ func (n *needs) decide(batch []*placing, cfg Config) (accepted []*placing) {
 		}
 		switch {
 		case exists && found.ID != p.id && !bytes.Equal(found.Fingerprint, p.fingerprint()):
-			p.rejection = rest.KeyReused.Errorf("The Idempotency-Key belongs to order %s, which has other lines.", found.ID)
+			p.rejection = rest.KeyReused.Errorf(
+				"The Idempotency-Key belongs to order %s, which has other lines.", found.ID)
 			continue
 		case exists:
 			p.existing = found.ID
@@ -326,7 +329,7 @@ func (n *needs) order(p *placing, timeout time.Duration) *Order {
 }
 
 // queuePlaced queues the statements that write the orders of accepted placements, and reserve their stock.
-func queuePlaced(tx *postgres.Tx, accepted []*placing, n *needs) {
+func queuePlaced(tx *postgres.Tx, accepted []*placing) {
 	var ids, customers, ordersOfLines, products, reserved uuids
 	var totals, quantities, prices, units []int64
 	var currencies, names []string
@@ -355,8 +358,8 @@ func queuePlaced(tx *postgres.Tx, accepted []*placing, n *needs) {
 		units = append(units, quantity)
 	}
 	first := accepted[0].order
-	tx.Queue(placeSQL, ids, customers, totals, currencies, keys, fingerprints, spansOf(accepted), first.CreatedAt, first.ExpiresAt,
-		CancelKind, ordersOfLines, products, quantities, prices, names)
+	tx.Queue(placeSQL, ids, customers, totals, currencies, keys, fingerprints, spansOf(accepted),
+		first.CreatedAt, first.ExpiresAt, CancelKind, ordersOfLines, products, quantities, prices, names)
 	tx.Queue(`
 		UPDATE products p SET available = p.available - s.quantity
 		FROM unnest($1::uuid[], $2::bigint[]) AS s (id, quantity) WHERE p.id = s.id`, reserved, units)

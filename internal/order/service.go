@@ -149,8 +149,8 @@ func (s *Service) Update(
 	return s.store.Update(ctx, tx, id, change)
 }
 
-// Announce counts a change that is committed, tells the open pages of the customer, and publishes the order's task if it
-// is due earlier than before.
+// Announce counts a change that is committed, tells the open pages of the customer, and publishes the order's task if
+// it is due earlier than before.
 func (s *Service) Announce(ctx context.Context, c Change) {
 	if !c.Changed {
 		return

@@ -43,8 +43,8 @@ const (
 	readOrderSQL = selectOrders + `WHERE o.id = $1`
 
 	writeOrderSQL = `
-		UPDATE orders SET status = $2, cancel_reason = nullif($3, ''), expires_at = $4, hold_until = $5, extensions = $6,
-			paid_at = $7, cancelled_at = $8, ended_by = nullif($9, '')
+		UPDATE orders SET status = $2, cancel_reason = nullif($3, ''), expires_at = $4, hold_until = $5,
+			extensions = $6, paid_at = $7, cancelled_at = $8, ended_by = nullif($9, '')
 		WHERE id = $1`
 	// The products are locked in id order, as in every statement that locks products, so that no two deadlock.
 	returnStockSQL = `
@@ -69,9 +69,9 @@ type Change struct {
 	task    *delay.Message // the order's task, if it is due earlier than before
 }
 
-// Update is the one way to change an order. In a transaction it locks the order, reads it with the database's clock, has
-// change decide, and queues the statements that write what change has made of the order: the order, the stock that it
-// returns, its events, and the outbox row of its task if the order is due earlier than before. After the commit, the
+// Update is the one way to change an order. In a transaction it locks the order, reads it with the database's clock,
+// has change decide, and queues the statements that write what change has made of the order: the order, the stock that
+// it returns, its events, and the outbox row of its task if the order is due earlier than before. After the commit, the
 // caller passes the Change to [Service.Announce].
 //
 // An error of change is returned as it is. An order that does not exist is the error [rest.NotFound].

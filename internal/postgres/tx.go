@@ -34,8 +34,8 @@ func (tx *Tx) Send(ctx context.Context) error {
 // do leaves in the queue, so that a transaction which locks, decides and writes takes two round trips. It commits also
 // if do has changed nothing, because the commit then waits for the synchronous standby to have what do has read.
 //
-// An error of do rolls the transaction back. What must be stored although it is a rejection is therefore a result of do,
-// and no error. Transact runs do again after a deadlock, so do must have no effects outside the transaction. After
+// An error of do rolls the transaction back. What must be stored although it is a rejection is therefore a result of
+// do, and no error. Transact runs do again after a deadlock, so do must have no effects outside the transaction. After
 // any other error for which [Unavailable] reports true, the transaction may have been committed.
 //
 // Do must not wait for anything but the database: other sessions wait for the locks of the transaction, and
@@ -82,7 +82,8 @@ func transact(ctx context.Context, s *session, do func(tx *Tx) error) error {
 	return err
 }
 
-// rollBack ends the session's transaction if it has one. If it cannot, it closes the connection, so that the server does.
+// rollBack ends the session's transaction if it has one. If it cannot, it closes the connection, so that the server
+// does.
 func (s *session) rollBack(ctx context.Context) {
 	const none = 'I' // see https://www.postgresql.org/docs/current/protocol-message-formats.html, ReadyForQuery
 	conn := s.Conn.Conn()

@@ -266,8 +266,8 @@ export class OrderCard {
     }, action === 'extend' ? '' : ' Try again.');
   }
 
-  // cancelOrder ends the hold of the order, which another tab may have begun, and cancels the order. If the deadline has
-  // passed, the timeout cancels it.
+  // cancelOrder ends the hold of the order, which another tab may have begun, and cancels the order. If the deadline
+  // has passed, the timeout cancels it.
   #cancelOrder() {
     return this.act(async () => {
       const late = this.#phase === 'held';
@@ -282,8 +282,8 @@ export class OrderCard {
     return this.#busy;
   }
 
-  // act does what a button is for, unless the card is busy. After a transient failure it requests the order, so that the
-  // customer sees whether the action took effect, and adds the advice to the problem's text.
+  // act does what a button is for, unless the card is busy. After a transient failure it requests the order, so that
+  // the customer sees whether the action took effect, and adds the advice to the problem's text.
   async act(action, advice = ' Try again.') {
     if (this.#busy) {
       return;

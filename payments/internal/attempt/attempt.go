@@ -24,8 +24,8 @@
 // lost, repeated, late and reordered webhooks do no harm.
 //
 // Each end of an attempt is one transaction, which locks the order and then the attempt, has the rules of package order
-// and the table of steps decide, and writes. Rows are locked in this order: order, attempt, refund, products, outbox. No
-// statement and no transaction waits for the provider.
+// and the table of steps decide, and writes. Rows are locked in this order: order, attempt, refund, products, outbox.
+// No statement and no transaction waits for the provider.
 package attempt
 
 import (

@@ -34,7 +34,8 @@ type live struct {
 func (s *Service) Close(ctx context.Context, customer, orderID uuid.UUID) error {
 	const maxTries = 5 // another session may settle the attempt, or open one, between two statements
 	for range maxTries {
-		o, err := one[live](ctx, s.db, "read the checkout to close", liveSQL, orderID, customer, maxCreating.Microseconds())
+		o, err := one[live](ctx, s.db, "read the checkout to close", liveSQL,
+			orderID, customer, maxCreating.Microseconds())
 		switch {
 		case err != nil:
 			return err

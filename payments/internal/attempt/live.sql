@@ -1,5 +1,5 @@
--- Returns whether an order of a customer is paid, and its live attempt, if it has one. It takes nothing and locks nothing:
--- each step after it is conditional. Returns no row if the customer has no such order.
+-- Returns whether an order of a customer is paid, and its live attempt, if it has one. It takes nothing and locks
+-- nothing: each step after it is conditional. Returns no row if the customer has no such order.
 --
 -- $1 order id · $2 customer id · $3 age from which an attempt is stale, in microseconds
 SELECT o.status, o.paid_at, a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, a.closing, a.next_check,

@@ -98,7 +98,9 @@ func (s *Service) openAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	err = postgres.Transact(ctx, s.db, func(tx *postgres.Tx) error {
 		var had before
 		order.Lock(tx, orderID)
-		tx.Queue(beforeSQL, orderID).QueryRow(func(row pgx.Row) error { return row.Scan(&had.last, &had.count, &had.open) })
+		tx.Queue(beforeSQL, orderID).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&had.last, &had.count, &had.open)
+		})
 		c, err = s.orders.Update(ctx, tx, orderID, func(o *order.Order) error {
 			if o.CustomerID != customer {
 				return noOrder(orderID)
@@ -152,12 +154,13 @@ func (s *Service) open(tx *postgres.Tx, o *order.Order, had before) (*Attempt, e
 	session := min(max(lastCloses.Add(s.cfg.Grace).Sub(now)+callTime, minSession), maxSession)
 	firstCheck := now.Add(min(maxCreating, closes.Sub(now)))
 	a := &Attempt{
-		ID: keyset.NewID(), OrderID: o.ID, State: Creating, AmountCents: o.TotalCents, Currency: o.Currency, OpenedAt: now,
+		ID: keyset.NewID(), OrderID: o.ID, State: Creating, AmountCents: o.TotalCents, Currency: o.Currency,
+		OpenedAt:         now,
 		SessionExpiresAt: s.provider.Clock().Add(session).Truncate(time.Microsecond), // as the database stores it
 	}
 	tx.Queue(`
-		INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, checkout_until, next_check,
-		                              session_until, session_expires_at)
+		INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, checkout_until,
+		                              next_check, session_until, session_expires_at)
 		VALUES ($1, $2, $3, $4, lower($5), $6, $7, $8, $9, $10)`,
 		a.ID, o.ID, had.last+1, a.AmountCents, a.Currency, now, checkoutUntil, firstCheck,
 		now.Add(session-callTime), a.SessionExpiresAt)

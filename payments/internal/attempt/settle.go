@@ -244,8 +244,8 @@ func (s *Service) succeed(
 	return nil
 }
 
-// apply has a success pay its order, or returns the reason why the money is returned. It then releases the order if this
-// attempt holds it.
+// apply has a success pay its order, or returns the reason why the money is returned. It then releases the order if
+// this attempt holds it.
 //
 // A closed attempt that succeeds while its order is still pending is late, as far as the shop knows then. If another
 // attempt pays the order afterwards, the customer has paid twice: what reads the reason sees that.

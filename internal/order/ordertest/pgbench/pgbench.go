@@ -119,7 +119,8 @@ func placeScript(dir string, products int) (string, error) {
 			"$1": one(id("order")), "$2": one(id("customer")), "$3": one("100"), "$4": one("'EUR'"),
 			"$5": one("NULL"), "$6": one("NULL"), "$7": one("NULL"),
 			"$8": "clock_timestamp()", "$9": "(clock_timestamp() + interval '30 min')", "$10": "'bench'",
-			"$11": one(id("order")), "$12": one(id("product")), "$13": one("1"), "$14": one("100"), "$15": one("'product'"),
+			"$11": one(id("order")), "$12": one(id("product")), "$13": one("1"), "$14": one("100"),
+			"$15": one("'product'"),
 		}},
 	} {
 		text, err := statement(filepath.Join(dir, file.name), file.parameters)
