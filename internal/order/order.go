@@ -96,7 +96,7 @@ type Order struct {
 	// PayAtOnce reports whether the customer can pay the order now with [Service.Pay].
 	PayAtOnce bool `json:"pay_at_once,omitempty" gorm:"-"`
 
-	events []Event // that the methods have added
+	events []Event // that the methods have added; each change without a new status adds one
 }
 
 // Pay pays the order at once, before its deadline.
@@ -116,7 +116,7 @@ func (o *Order) Pay() error {
 
 // WhyNotPayable returns the reason why no payment of the order can begin, or nil if one can. It does not ask whether
 // the order is held.
-func (o *Order) WhyNotPayable() error { return o.whyEnded("paid") }
+func (o *Order) WhyNotPayable() error { return o.whyNotChangeable("paid") }
 
 // Cancel cancels the order for its customer, before its deadline.
 func (o *Order) Cancel() error {
@@ -126,7 +126,7 @@ func (o *Order) Cancel() error {
 	case o.Status == Pending && o.isHeld():
 		return CheckoutOpen.Errorf("The order has an open checkout: close it, and then cancel the order.")
 	}
-	if err := o.whyEnded("cancelled by its customer"); err != nil {
+	if err := o.whyNotChangeable("cancelled by its customer"); err != nil {
 		return err
 	}
 	o.Status, o.CancelReason, o.CancelledAt, o.EndedBy = Cancelled, ByCustomer, new(o.ServerTime), Customer
@@ -136,7 +136,7 @@ func (o *Order) Cancel() error {
 // Extend moves the deadline by a time to a later one, for the customer, who may do so a number of times before it
 // passes.
 func (o *Order) Extend(by time.Duration, times int64) error {
-	if err := o.whyEnded("given another deadline"); err != nil {
+	if err := o.whyNotChangeable("given another deadline"); err != nil {
 		return err
 	}
 	switch {
@@ -159,7 +159,7 @@ const (
 // Reschedule moves the deadline for an operator, before it passes, to a time from a second to 30 days from now. A held
 // order gets no earlier deadline, because its customer is paying it.
 func (o *Order) Reschedule(deadline time.Time, reason string) error {
-	if err := o.whyEnded("given another deadline"); err != nil {
+	if err := o.whyNotChangeable("given another deadline"); err != nil {
 		return err
 	}
 	deadline = deadline.UTC().Round(time.Microsecond) // as the database returns it
@@ -239,23 +239,24 @@ func (o *Order) add(e Event) {
 // isHeld reports whether the order is held at ServerTime.
 func (o *Order) isHeld() bool { return o.HoldUntil != nil && o.ServerTime.Before(*o.HoldUntil) }
 
-// whyEnded returns the reason why an order that has ended, or whose deadline has passed, cannot be changed any more, or
-// nil if it can. change says what cannot be done, for example "paid".
-func (o *Order) whyEnded(change string) error {
-	state := "It will be cancelled within seconds"
+// whyNotChangeable returns nil if the order is pending and its deadline has not passed, and else the reason why it
+// cannot be changed any more. change says what cannot be done, for example "paid".
+func (o *Order) whyNotChangeable(change string) error {
 	switch {
+	case o.Status == Pending && o.ServerTime.Before(o.ExpiresAt):
+		return nil
 	case o.Status == Paid:
 		return AlreadyPaid.Errorf("The order was paid at %s and cannot be %s any more.", stamp(*o.PaidAt), change)
 	case o.CancelReason == ByCustomer:
 		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s and cannot be %s any more.",
 			stamp(*o.CancelledAt), change)
-	case o.Status == Pending && o.ServerTime.Before(o.ExpiresAt):
-		return nil
-	case o.Status == Cancelled:
-		state = "It is cancelled, its stock is released"
-	case o.isHeld():
+	case o.isHeld() && o.Status == Pending:
 		return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. It is held until %s: a payment that its "+
 			"customer has begun is still accepted.", stamp(o.ExpiresAt), stamp(*o.HoldUntil))
+	}
+	state := "It is cancelled, its stock is released"
+	if o.Status == Pending {
+		state = "It will be cancelled within seconds"
 	}
 	return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. %s, and it cannot be %s any more.",
 		stamp(o.ExpiresAt), state, change)

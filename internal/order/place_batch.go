@@ -96,7 +96,8 @@ func (p *placing) products() []uuid.UUID {
 	return ids
 }
 
-// placeBatch is the Handle of [batch.Table]: it places a batch. After an error no placement is decided.
+// placeBatch is the Handle of [batch.Table]: it places a batch. After an error all placements are left, and whoever
+// handles them again decides them anew.
 func (s *Service) placeBatch(
 	ctx context.Context, placings []*placing, lockWait time.Duration,
 ) (left []*placing, err error) {
@@ -328,7 +329,8 @@ func (n *needs) order(p *placing, timeout time.Duration) *Order {
 	return o
 }
 
-// queuePlaced queues the statements that write the orders of accepted placements, and reserve their stock.
+// queuePlaced queues the statements that write the orders of accepted placements, and reserve their stock. They need no
+// order, because the transaction has locked the products.
 func queuePlaced(tx *postgres.Tx, accepted []*placing) {
 	var ids, customers, ordersOfLines, products, reserved uuids
 	var totals, quantities, prices, units []int64
@@ -357,7 +359,7 @@ func queuePlaced(tx *postgres.Tx, accepted []*placing) {
 		add(&reserved, id)
 		units = append(units, quantity)
 	}
-	first := accepted[0].order
+	first := accepted[0].order // all orders of a batch have the times of one clock
 	tx.Queue(placeSQL, ids, customers, totals, currencies, keys, fingerprints, spansOf(accepted),
 		first.CreatedAt, first.ExpiresAt, CancelKind, ordersOfLines, products, quantities, prices, names)
 	tx.Queue(`

@@ -97,7 +97,7 @@ func (s *Store) Update(
 	if err := change(&c.Order); err != nil {
 		return Change{}, err
 	}
-	if c.Status == before.Status && len(c.events) == 0 {
+	if c.Status == before.Status && len(c.events) == 0 { // nothing has changed
 		return c, nil
 	}
 	c.Changed = true

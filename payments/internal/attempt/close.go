@@ -30,7 +30,7 @@ type live struct {
 // customer has paid. It is idempotent.
 //
 // If the provider does not answer, nothing has changed in the database, but it may have closed the checkout. Then its
-// event, or the next check of the attempt, tells.
+// event, or the next check of the attempt, closes the attempt.
 func (s *Service) Close(ctx context.Context, customer, orderID uuid.UUID) error {
 	const maxTries = 5 // another session may settle the attempt, or open one, between two statements
 	for range maxTries {
@@ -46,7 +46,8 @@ func (s *Service) Close(ctx context.Context, customer, orderID uuid.UUID) error 
 		case o.Attempt.ID == uuid.Nil:
 			return nil
 		case o.Refused: // a customer who repeats the request must not use up the calls to the provider
-			return whyOpen(Undecided)
+			return order.CheckoutOpen.Errorf("The payment provider could not close the checkout some seconds ago. " +
+				"Try again in some seconds.")
 		}
 		answer, step, err := s.settleOne(ctx, o.Attempt, provider.ClassExpire, reconcile.Actor(order.Customer))
 		switch {
