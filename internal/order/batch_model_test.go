@@ -95,8 +95,8 @@ func (m *batchModel) placeBatch(rt *rapid.T) {
 	requests := rapid.SliceOfN(rapid.Custom(m.drawRequest), 1, 12).Draw(rt, "batch")
 	want := make([]expected, len(requests))
 	m.before = len(m.orders)
-	for _, i := range turns(requests) {
-		want[i] = m.place(requests[i])
+	for i, r := range requests { // in order of arrival
+		want[i] = m.place(r)
 	}
 	results := m.shop.placeInOneBatch(m.t, requests...)
 	for i, got := range results {
@@ -107,30 +107,6 @@ func (m *batchModel) placeBatch(rt *rapid.T) {
 	for i, got := range results {
 		m.compare(rt, requests, i, got, want[i])
 	}
-}
-
-// turns returns the indexes of requests in the sequence in which they are decided: in order of arrival, but a request
-// with the idempotency key of an earlier one after all others.
-func turns(requests []request) (sequence []int) {
-	remaining := make([]int, len(requests))
-	for i := range remaining {
-		remaining[i] = i
-	}
-	for len(remaining) > 0 {
-		var repeated []int
-		seen := map[customerKey]bool{}
-		for _, i := range remaining {
-			key := customerKey{requests[i].customer, requests[i].IdempotencyKey}
-			if key.key != "" && seen[key] {
-				repeated = append(repeated, i)
-				continue
-			}
-			seen[key] = true
-			sequence = append(sequence, i)
-		}
-		remaining = repeated
-	}
-	return sequence
 }
 
 func (m *batchModel) drawRequest(rt *rapid.T) request {

@@ -113,7 +113,7 @@ func (s *Service) placeBatch(
 	for _, p := range placings {
 		if o := p.order; o != nil {
 			s.Notify(o.CustomerID.String(), o.ID.String())
-			s.cfg.Placed(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime))
+			s.cfg.Placed(o.ID.String(), p.task.Left())
 		}
 	}
 	return nil, nil
@@ -159,9 +159,9 @@ func (s *Service) placeOnce(ctx context.Context, batch []*placing, lockWait time
 			return err
 		}
 		accepted := needs.decide(batch, s.cfg)
-		if !bounded && slices.ContainsFunc(batch, (*placing).lacksStock) {
-			// The rejection names the customer's own orders that hold the stock.
-			needs.readOpen(tx, batch)
+		if short := lackingStock(batch); !bounded && len(short) > 0 {
+			// The rejections name the customers' own orders that hold the stock.
+			needs.readOpen(tx, short)
 			if err := tx.Send(ctx); err != nil {
 				return err
 			}
@@ -174,8 +174,15 @@ func (s *Service) placeOnce(ctx context.Context, batch []*placing, lockWait time
 	})
 }
 
-// lacksStock reports whether a placement is rejected because too little is left.
-func (p *placing) lacksStock() bool { return p.rejection != nil && p.rejection.Class == OutOfStock }
+// lackingStock returns the placements of a batch that are rejected because too little is left.
+func lackingStock(batch []*placing) (short []*placing) {
+	for _, p := range batch {
+		if p.rejection != nil && p.rejection.Class == OutOfStock {
+			short = append(short, p)
+		}
+	}
+	return short
+}
 
 // needs is what a transaction has read for a batch.
 type needs struct {
@@ -224,7 +231,6 @@ func readNeeds(tx *postgres.Tx, batch []*placing) *needs {
 	var found existing
 	each(tx, existingSQL, []any{&number, &found.ID, &found.Fingerprint}, func() {
 		n.existing[number] = found
-		found.Fingerprint = nil // the next row shares no memory with this one
 	}, ids, customers, keys)
 	tx.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error {
 		n.read = time.Now()
@@ -233,10 +239,10 @@ func readNeeds(tx *postgres.Tx, batch []*placing) *needs {
 	return n
 }
 
-// readOpen queues the statement that reads the pending orders of the batch's customers.
-func (n *needs) readOpen(tx *postgres.Tx, batch []*placing) {
+// readOpen queues the statement that reads the pending orders of the customers of some placements.
+func (n *needs) readOpen(tx *postgres.Tx, placings []*placing) {
 	var customers uuids
-	for _, p := range batch {
+	for _, p := range placings {
 		add(&customers, p.customer)
 	}
 	var customer uuid.UUID
@@ -315,7 +321,7 @@ func (n *needs) decide(batch []*placing, cfg Config) (accepted []*placing) {
 
 // order returns the order of a placement that is accepted.
 func (n *needs) order(p *placing, timeout time.Duration) *Order {
-	deadline := n.now.Add(timeout)
+	deadline := n.now.Add(timeout.Truncate(time.Microsecond)) // as the database stores it
 	o := &Order{
 		ID: p.id, CustomerID: p.customer, Status: Pending, Currency: n.products[p.Lines[0].ProductID].Currency,
 		CreatedAt: n.now, ExpiresAt: deadline, DueAt: deadline, ServerTime: n.now, Items: make([]Item, len(p.Lines)),

@@ -153,6 +153,9 @@ func outOfStock(p Placement, products map[uuid.UUID]Product, open []openLine) *r
 // tooManyOpen checks the bounds of what a customer can order without paying it. The error has the ids of all open
 // orders, or, if the bound of the units is exceeded, the ids of the open orders that have such a product.
 func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, cfg Config) *rest.Error {
+	if cfg.MaxOpenOrders == 0 && cfg.MaxOpenUnits == 0 {
+		return nil
+	}
 	if orders := ordersOf(open, nil); cfg.MaxOpenOrders > 0 && int64(len(orders)) >= cfg.MaxOpenOrders {
 		rejection := TooManyOpen.Errorf("You have %d orders that are not paid, and can have at most %d: "+
 			"pay or cancel one of them.", len(orders), cfg.MaxOpenOrders)
@@ -184,12 +187,13 @@ func unitsOf(lines []openLine) map[uuid.UUID]int64 {
 	return units
 }
 
-// ordersOf returns the ids of the orders that the lines belong to, each once. If products is not nil, it returns only
-// those with one of the products.
+// ordersOf returns the ids of the orders that the lines belong to, each once: the lines of an order follow each other. If
+// products is not nil, it returns only those with one of the products.
 func ordersOf(lines []openLine, products []uuid.UUID) []uuid.UUID {
 	ids := []uuid.UUID{}
 	for _, line := range lines {
-		if !slices.Contains(ids, line.OrderID) && (products == nil || slices.Contains(products, line.ProductID)) {
+		if (len(ids) == 0 || ids[len(ids)-1] != line.OrderID) &&
+			(products == nil || slices.Contains(products, line.ProductID)) {
 			ids = append(ids, line.OrderID)
 		}
 	}

@@ -1,12 +1,12 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"gorm.io/gorm"
 )
 
@@ -14,6 +14,7 @@ import (
 type Tx struct {
 	session *session
 	queued  *pgx.Batch
+	failed  error // of the first round trip that failed: nothing is committed after it
 }
 
 // Queue adds a statement to those that the next round trip sends. The functions of the [pgx.QueuedQuery] are called
@@ -27,7 +28,9 @@ func (tx *Tx) Queue(statement string, args ...any) *pgx.QueuedQuery {
 func (tx *Tx) Send(ctx context.Context) error {
 	batch := tx.queued
 	tx.queued = &pgx.Batch{}
-	return tx.session.outcome(tx.session.Conn.Conn().SendBatch(ctx, batch).Close())
+	err := tx.session.outcome(tx.session.Conn.Conn().SendBatch(ctx, batch).Close())
+	tx.failed = cmp.Or(tx.failed, err)
+	return err
 }
 
 // Transact runs a transaction. BEGIN goes with the first round trip that do sends, and COMMIT with the statements that
@@ -68,12 +71,10 @@ func transact(ctx context.Context, s *session, do func(tx *Tx) error) error {
 	tx.Queue("BEGIN")
 	err := do(tx)
 	if err == nil {
-		tx.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
-			if tag.String() == "ROLLBACK" { // a statement has failed, and do has not returned its error
-				return pgx.ErrTxCommitRollback
-			}
-			return nil
-		})
+		err = tx.failed
+	}
+	if err == nil {
+		tx.Queue("COMMIT")
 		err = tx.Send(ctx)
 	}
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
+	"example.com/shop/payments/internal/check"
 	"example.com/shop/payments/internal/provider"
 )
 
@@ -76,11 +77,8 @@ func notClosed(err error) error {
 // stayOpen notes that the provider has refused to close a checkout, and returns the reason.
 func (s *Service) stayOpen(ctx context.Context, a taken, answer Answer) error {
 	if answer != NoSession { // otherwise the provider was not asked
-		err := s.db.WithContext(ctx).Exec(
-			`UPDATE payment_attempts SET refused_at = clock_timestamp() WHERE id = $1`, a.ID).Error
-		if err != nil {
-			return rest.OutcomeUnknown(err, "Repeat the request: a checkout is closed once.")
-		}
+		check.LogFailure(ctx, s.log, "attempt", a.ID, s.db.WithContext(ctx).Exec(
+			`UPDATE payment_attempts SET refused_at = clock_timestamp() WHERE id = $1`, a.ID).Error)
 	}
 	return whyOpen(answer)
 }
