@@ -119,6 +119,14 @@ func (s *Service) placeBatch(
 	return nil, nil
 }
 
+// key returns the idempotency key of a placement, or nil without one.
+func (p *placing) key() *string {
+	if p.IdempotencyKey == "" {
+		return nil
+	}
+	return &p.IdempotencyKey
+}
+
 func spansOf(placings []*placing) [][]byte {
 	spans := make([][]byte, len(placings))
 	for i, p := range placings {
@@ -215,9 +223,7 @@ func readNeeds(tx *postgres.Tx, batch []*placing) *needs {
 	for i, p := range batch {
 		add(&ids, p.id)
 		add(&customers, p.customer)
-		if p.IdempotencyKey != "" {
-			keys[i] = &p.IdempotencyKey
-		}
+		keys[i] = p.key()
 		for _, line := range p.Lines {
 			add(&products, line.ProductID)
 		}
@@ -348,11 +354,7 @@ func queuePlaced(tx *postgres.Tx, accepted []*placing) {
 		add(&ids, p.id)
 		add(&customers, p.customer)
 		totals, currencies = append(totals, p.order.TotalCents), append(currencies, p.order.Currency)
-		var key *string
-		if p.IdempotencyKey != "" {
-			key = &p.IdempotencyKey
-		}
-		keys, fingerprints = append(keys, key), append(fingerprints, p.fingerprint())
+		keys, fingerprints = append(keys, p.key()), append(fingerprints, p.fingerprint())
 		for _, item := range p.order.Items {
 			add(&ordersOfLines, p.id)
 			add(&products, item.ProductID)
