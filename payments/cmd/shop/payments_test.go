@@ -145,6 +145,18 @@ func TestPaymentsAreInContract(t *testing.T) {
 	}
 }
 
+// waysToPay returns the options of a shop whose customers may pay at a provider, and at once.
+func waysToPay(t *testing.T, atProvider, atOnce bool) serveCommand {
+	t.Helper()
+	o := validOptions()
+	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
+	o.Payment.PayAtOnce = atOnce
+	if atProvider {
+		withProvider(&o)
+	}
+	return o
+}
+
 // TestNoFreeGoods checks that customers can pay an order at once, which costs them nothing, only without a provider, or
 // with the option. The log warns of both.
 func TestNoFreeGoods(t *testing.T) {
@@ -159,12 +171,7 @@ func TestNoFreeGoods(t *testing.T) {
 		"with the option, without a provider": {option: true, free: true, warned: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := validOptions()
-			o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
-			o.Payment.PayAtOnce = test.option
-			if test.provider {
-				withProvider(&o)
-			}
+			o := waysToPay(t, test.provider, test.option)
 			log := &testenv.Log{}
 			a := openApp(t, &o, o.Config(program()), slog.NewTextHandler(log, nil))
 			testenv.Must(t, a.store.SeedProducts(t.Context()))
@@ -210,12 +217,7 @@ func TestTotalNotChargeableIsNotPlaced(t *testing.T) {
 		"without a provider":    {price: 49, want: http.StatusCreated},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := validOptions()
-			o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
-			o.Payment.PayAtOnce = test.option
-			if test.provider {
-				withProvider(&o)
-			}
+			o := waysToPay(t, test.provider, test.option)
 			a := openAppWith(t, &o)
 			testenv.Must(t, a.store.SeedProducts(t.Context()))
 			handler, err := a.Handler()
