@@ -53,7 +53,7 @@ func (s *Service) Get(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 	case err != nil:
 		return nil, fmt.Errorf("read order %s: %w", id, err)
 	case !found:
-		return nil, noOrder(id)
+		return nil, NotFound(id)
 	}
 	s.setActions(&o)
 	return &o, nil
@@ -71,7 +71,7 @@ func (s *Service) Events(ctx context.Context, customer, id uuid.UUID) ([]Event, 
 	case err != nil:
 		return nil, fmt.Errorf("read events of order %s: %w", id, err)
 	case len(events) == 0: // an order has at least one
-		return nil, noOrder(id)
+		return nil, NotFound(id)
 	}
 	return events, nil
 }

@@ -114,7 +114,7 @@ func (s *Service) changeOwn(
 ) (*Order, error) {
 	return s.change(ctx, id, func(o *Order) error {
 		if o.CustomerID != customer {
-			return noOrder(id)
+			return NotFound(id)
 		}
 		return do(o)
 	}, ifUnknown)
@@ -144,9 +144,9 @@ func (s *Service) change(ctx context.Context, id uuid.UUID, do func(*Order) erro
 
 // Update is [Store.Update], for a package that changes orders in transactions of its own.
 func (s *Service) Update(
-	ctx context.Context, tx *postgres.Tx, id uuid.UUID, change func(*Order) error,
+	ctx context.Context, tx *postgres.Tx, id uuid.UUID, change func(*Order) error, reads ...func(*postgres.Tx),
 ) (Change, error) {
-	return s.store.Update(ctx, tx, id, change)
+	return s.store.Update(ctx, tx, id, change, reads...)
 }
 
 // Announce counts a change that is committed, tells the open pages of the customer, and publishes the order's task if

@@ -58,10 +58,6 @@ const (
 		VALUES ($1, $2, $3, $4, $5, nullif($6, ''))`
 )
 
-// Lock queues the lock of an order. A transaction whose own statements must follow the lock queues them after it, and
-// [Store.Update] then sends them in its first round trip.
-func Lock(tx *postgres.Tx, id uuid.UUID) { tx.Queue(lockOrderSQL, id) }
-
 // Change is what [Store.Update] has made of an order.
 type Change struct {
 	Order
@@ -74,13 +70,19 @@ type Change struct {
 // it returns, its events, and the outbox row of its task if the order is due earlier than before. After the commit, the
 // caller passes the Change to [Service.Announce].
 //
+// The reads queue statements of the caller that must follow the lock of the order. They go with the same round trip, so
+// that change can use their results.
+//
 // An error of change is returned as it is. An order that does not exist is the error [rest.NotFound].
 func (s *Store) Update(
-	ctx context.Context, tx *postgres.Tx, id uuid.UUID, change func(*Order) error,
+	ctx context.Context, tx *postgres.Tx, id uuid.UUID, change func(*Order) error, reads ...func(*postgres.Tx),
 ) (c Change, err error) {
 	var read time.Time // on the local clock: the time to the deadline begins here, and not after the commit
 	exists := true
-	Lock(tx, id)
+	tx.Queue(lockOrderSQL, id)
+	for _, read := range reads {
+		read(tx)
+	}
 	tx.Queue(readOrderSQL, id).Query(func(rows pgx.Rows) (err error) {
 		read = time.Now()
 		c.Order, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Order])
@@ -89,7 +91,7 @@ func (s *Store) Update(
 	})
 	switch err := tx.Send(ctx); {
 	case !exists:
-		return Change{}, noOrder(id)
+		return Change{}, NotFound(id)
 	case err != nil:
 		return Change{}, fmt.Errorf("lock and read order %s: %w", id, err)
 	}
@@ -117,4 +119,6 @@ func (s *Store) Update(
 	return c, nil
 }
 
-func noOrder(id uuid.UUID) error { return rest.NotFound.Errorf("There is no order %s.", id) }
+// NotFound returns the error for an order that the customer does not have. It does not disclose whether another
+// customer has an order with this id.
+func NotFound(id uuid.UUID) error { return rest.NotFound.Errorf("There is no order %s.", id) }

@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 	"example.com/shop/payments/internal/check"
 	"example.com/shop/payments/internal/provider"
@@ -41,7 +40,7 @@ func (s *Service) Close(ctx context.Context, customer, orderID uuid.UUID) error 
 		case err != nil:
 			return err
 		case o == nil:
-			return noOrder(orderID)
+			return order.NotFound(orderID)
 		case o.Status == order.Paid:
 			return order.AlreadyPaid.Errorf("The order was paid at %s.", o.PaidAt.UTC().Format(time.RFC3339))
 		case o.Attempt.ID == uuid.Nil:
@@ -50,7 +49,7 @@ func (s *Service) Close(ctx context.Context, customer, orderID uuid.UUID) error 
 			return order.CheckoutOpen.Errorf("The payment provider could not close the checkout some seconds ago. " +
 				"Try again in some seconds.")
 		}
-		answer, step, err := s.settleOne(ctx, o.Attempt, provider.ClassExpire, reconcile.Actor(order.Customer))
+		answer, step, err := s.settleOne(ctx, o.Attempt, provider.ClassExpire, order.Customer)
 		switch {
 		case err != nil:
 			return notClosed(err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/payments/internal/provider"
 )
@@ -49,7 +50,7 @@ func (s *Service) Returned(ctx context.Context, customer, orderID uuid.UUID) err
 	case err != nil:
 		return rest.OutcomeUnknown(err, "Repeat the request.")
 	case row == nil:
-		return noOrder(orderID)
+		return order.NotFound(orderID)
 	case row.Taken:
 		s.settleNow(ctx, row.Attempt)
 	}

@@ -97,16 +97,16 @@ func (s *Service) openAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	var c order.Change
 	err = postgres.Transact(ctx, s.db, func(tx *postgres.Tx) error {
 		var had before
-		order.Lock(tx, orderID)
-		tx.Queue(beforeSQL, orderID).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&had.last, &had.count, &had.open)
-		})
 		c, err = s.orders.Update(ctx, tx, orderID, func(o *order.Order) error {
 			if o.CustomerID != customer {
-				return noOrder(orderID)
+				return order.NotFound(orderID)
 			}
 			a, why = s.open(tx, o, had)
 			return nil
+		}, func(tx *postgres.Tx) {
+			tx.Queue(beforeSQL, orderID).QueryRow(func(row pgx.Row) error {
+				return row.Scan(&had.last, &had.count, &had.open)
+			})
 		})
 		return err
 	})

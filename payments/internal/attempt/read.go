@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 )
 
@@ -42,7 +43,7 @@ func (s *Service) OfOrder(ctx context.Context, customer, orderID uuid.UUID) ([]A
 	known, err := one[struct{ ID uuid.UUID }](ctx, s.db, "look for an order",
 		`SELECT id FROM orders WHERE id = $1::uuid AND customer_id = $2::uuid`, orderID, customer)
 	if err == nil && known == nil {
-		err = noOrder(orderID)
+		err = order.NotFound(orderID)
 	}
 	return attempts, err
 }

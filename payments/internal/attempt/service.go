@@ -6,14 +6,12 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
-	"example.com/shop/internal/rest"
 	"example.com/shop/payments/internal/check"
 	"example.com/shop/payments/internal/provider"
 	"example.com/shop/payments/internal/refund"
@@ -68,7 +66,3 @@ func one[T any](ctx context.Context, db *gorm.DB, what, statement string, args .
 	}
 	return &row, nil
 }
-
-// noOrder returns the error for an order that the customer does not have. It does not disclose whether another
-// customer has an order with this id.
-func noOrder(id uuid.UUID) error { return rest.NotFound.Errorf("There is no order %s.", id) }

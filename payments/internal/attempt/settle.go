@@ -54,7 +54,7 @@ func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor reconcil
 	}
 	check.Each(ctx, s.log, len(attempts), func(i int) {
 		a := attempts[i]
-		_, step, err := s.settleOne(ctx, a, a.class(), actor)
+		_, step, err := s.settleOne(ctx, a, a.class(), order.Actor(actor))
 		if err == nil && step == Wait {
 			err = s.db.WithContext(ctx).Exec(answeredSQL, a.ID, a.NextCheck).Error
 		}
@@ -66,15 +66,14 @@ func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor reconcil
 // settleNow settles an attempt that hear.sql or returned.sql has taken, because its customer has most likely paid. If
 // the provider cannot decide now, the worker asks again when the lease ends.
 func (s *Service) settleNow(ctx context.Context, a taken) {
-	const byProvider reconcile.Actor = "provider"
-	_, _, err := s.settleOne(ctx, a, provider.ClassConfirm, byProvider)
+	_, _, err := s.settleOne(ctx, a, provider.ClassConfirm, order.Provider)
 	check.LogFailure(ctx, s.log, "attempt", a.ID, err)
 }
 
 // settleOne asks the provider about an attempt and takes the step that follows. After an error the attempt stays due
 // for its next check.
 func (s *Service) settleOne(
-	ctx context.Context, a taken, class provider.Class, actor reconcile.Actor,
+	ctx context.Context, a taken, class provider.Class, actor order.Actor,
 ) (answer Answer, step Step, err error) {
 	answer, session, err := s.ask(ctx, a, class)
 	if err != nil {
@@ -87,9 +86,9 @@ func (s *Service) settleOne(
 	}
 	switch step {
 	case Close:
-		err = s.close(ctx, a.ID, a.OrderID, a.State, order.Actor(actor))
+		err = s.close(ctx, a.ID, a.OrderID, a.State, actor)
 	case Succeed:
-		err = s.succeed(ctx, a.ID, a.OrderID, session, order.Actor(actor))
+		err = s.succeed(ctx, a.ID, a.OrderID, session, actor)
 	case Finish:
 		err = s.db.WithContext(ctx).Exec(
 			`UPDATE payment_attempts SET next_check = NULL WHERE id = $1 AND state = 'closed' AND next_check = $2`,
@@ -160,14 +159,16 @@ func (s *Service) end(
 ) (c order.Change, ended bool, err error) {
 	err = postgres.Transact(ctx, s.db, func(tx *postgres.Tx) (err error) {
 		var a locked
-		order.Lock(tx, orderID)
-		tx.Queue(`SELECT state, amount_cents, currency FROM payment_attempts WHERE id = $1 FOR UPDATE`, id).QueryRow(
-			func(row pgx.Row) error { return row.Scan(&a.State, &a.AmountCents, &a.Currency) })
 		c, err = s.orders.Update(ctx, tx, orderID, func(o *order.Order) error {
 			if ended = decide(tx, o, a); ended {
 				tx.Queue(checkedSQL, id, orderID, orderID.String(), Kind)
 			}
 			return nil
+		}, func(tx *postgres.Tx) {
+			const lock = `SELECT state, amount_cents, currency FROM payment_attempts WHERE id = $1 FOR UPDATE`
+			tx.Queue(lock, id).QueryRow(func(row pgx.Row) error {
+				return row.Scan(&a.State, &a.AmountCents, &a.Currency)
+			})
 		})
 		return err
 	})
