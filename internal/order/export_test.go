@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
-
-	"github.com/google/uuid"
 
 	"example.com/shop/internal/batch"
 	"example.com/shop/internal/rest"
@@ -33,46 +30,42 @@ var (
 // The statements of the worker and the reconciler.
 var PendingSQL, CancelDueSQL = new(Service).Rows().Statements()
 
-// MaxPlacementWait is the time that the first placement in the queue may wait before the service rejects further ones.
-const MaxPlacementWait = maxPlacementWait
+// MaxPlacements is how many placements may wait or be placed before the service rejects further ones.
+const MaxPlacements = maxPlacements
 
 // Lanes are the lanes of a service's placements. A test holds them, so that it decides which placements make up a
 // batch.
 type Lanes struct {
-	placements *batch.Queue[*placing, uuid.UUID]
+	placements *batch.Queue[*placing]
 	holder     sync.Mutex // locked while the lanes are held
 }
 
-// hold marks an item that keeps a lane busy. The item is no placement.
+// hold marks an item that keeps a lane busy after its batch. The item is no placement.
 type hold struct {
 	error
 	entered, released chan struct{} // closed when a lane has the item, and when the lane may go on
 }
 
-// NewLanes gives a service a new queue of placements, whose first one may wait for maxWait. Call it before the service
-// is used.
-func NewLanes(s *Service, maxWait time.Duration) *Lanes {
-	cfg, table := s.placementQueue()
-	cfg.MaxWait = maxWait
-	handle, handled := table.Handle, table.Handled
-	table.Handle = func(ctx context.Context, items []*placing, lockWait time.Duration) ([]*placing, error) {
+// LanesOf returns the lanes of a service. Call it before the service is used.
+func LanesOf(s *Service) *Lanes {
+	run, after := s.placements.Run, s.placements.AfterCommit
+	s.placements.Run = func(ctx context.Context, items []*placing, skipLocked bool) ([]*placing, error) {
+		if items = withoutHolds(items); len(items) == 0 {
+			return nil, nil
+		}
+		return run(ctx, items, skipLocked)
+	}
+	s.placements.AfterCommit = func(ctx context.Context, items []*placing) {
+		if placings := withoutHolds(items); len(placings) > 0 {
+			after(ctx, placings)
+		}
 		for _, item := range items {
 			if h := holdOf(item); h != nil {
 				close(h.entered)
 				<-h.released
 			}
 		}
-		if items = withoutHolds(items); len(items) == 0 {
-			return nil, nil
-		}
-		return handle(ctx, items, lockWait)
 	}
-	table.Handled = func(ctx context.Context, items []*placing) {
-		if items = withoutHolds(items); len(items) > 0 {
-			handled(ctx, items)
-		}
-	}
-	s.placements = batch.New(cfg, table)
 	return &Lanes{placements: s.placements}
 }
 
@@ -96,13 +89,10 @@ func (l *Lanes) Hold() (release func()) {
 	released := make(chan struct{})
 	for range placementLanes {
 		h := &hold{entered: make(chan struct{}), released: released}
-		failed := make(chan error, 1)
-		go func() { failed <- l.placements.Do(context.Background(), &placing{rejection: &rest.Error{Err: h}}) }()
-		select {
-		case <-h.entered:
-		case err := <-failed:
+		if err := l.placements.Do(context.Background(), &placing{rejection: &rest.Error{Err: h}}); err != nil {
 			panic(fmt.Sprintf("a lane of the placements cannot be held: %v", err))
 		}
+		<-h.entered
 	}
 	return func() {
 		close(released)

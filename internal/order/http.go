@@ -16,18 +16,14 @@ import (
 )
 
 // Shed returns a handler that rejects placements while [Service.Admit] rejects them, and passes all other requests on
-// to next. Put it before any middleware. It reads the body of a placement before it admits the placement, because
-// clients that send no bodies could otherwise keep all others from placing orders.
+// to next. Put it before any middleware, because it costs little.
 func (s *Service) Shed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && r.URL.Path == "/api/orders" {
-			rest.ReadBody(w, r)
-			done, err := s.Admit()
-			if err != nil {
+			if err := s.Admit(); err != nil {
 				rest.Reject(w, r, rest.AsError(err))
 				return
 			}
-			defer done()
 		}
 		next.ServeHTTP(w, r)
 	})

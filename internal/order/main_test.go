@@ -46,9 +46,8 @@ func newShopAt(t testing.TB, url string, changes ...func(*order.Config)) *shop {
 	return withLanes(t, ordertest.NewAt(t, url, changes...))
 }
 
-// withLanes returns a shop in which no placement is rejected because the test takes its time to fill a batch.
 func withLanes(t testing.TB, s *ordertest.Shop) *shop {
-	return &shop{Shop: s, t: t, lanes: order.NewLanes(s.Service, time.Minute)}
+	return &shop{Shop: s, t: t, lanes: order.LanesOf(s.Service)}
 }
 
 // awaitPublished waits until as many messages are published as there are orders, and returns them: a placement is

@@ -12,16 +12,14 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// Admit admits a placement. It returns [rest.Overloaded] while earlier placements wait too long for their batches, or
-// too many are under way. It costs little: call it when the placement has been read, before anything else is done for
-// it, and call done at its end.
-func (s *Service) Admit() (done func(), err error) {
-	done, err = s.placements.Admit()
-	if err != nil {
+// Admit returns [rest.Overloaded] while Place would reject a placement because too many wait or are being placed. It
+// costs little: call it before anything else is done for a placement.
+func (s *Service) Admit() error {
+	if s.placements.Admit() != nil {
 		s.metrics.rejected.WithLabelValues(rest.Overloaded.Code).Inc()
-		return nil, errOverloaded
+		return errOverloaded
 	}
-	return done, nil
+	return nil
 }
 
 // Place places an order: it reserves the stock, and the time to pay begins. If the customer has placed an order with
@@ -60,8 +58,7 @@ func (s *Service) Place(ctx context.Context, customer uuid.UUID, p Placement) (o
 	}
 }
 
-// errOverloaded rejects a placement because more arrive than can be placed: this placement, or the first one in the
-// queue, has waited too long for its batch, or too many placements are under way.
+// errOverloaded rejects a placement because more arrive than can be placed.
 var errOverloaded = rest.Overloaded.Errorf(
 	"More orders arrive than the shop can place right now. Nothing was ordered: repeat the request in a moment.")
 

@@ -32,44 +32,31 @@ var (
 	openSQL string
 	//go:embed place.sql
 	placeSQL string
-	//go:embed locked_products.sql
-	lockedProductsSQL string
 )
 
-// The bounds of the batches of placements. [batch.Config] says what they mean.
+// The bounds of placements.
 const (
 	placementLanes = 2
 	maxBatch       = 200
-	// maxPlacementWait is how long the first placement in the queue may wait before further ones are rejected: a
-	// client gets its order or a rejection within about a second.
-	maxPlacementWait = 500 * time.Millisecond
-	// maxUnderWay placements keep a machine busy for some tenths of a second, for which cancellations may wait.
-	maxUnderWay = 1000
-	// productLockWait is longer than a session usually keeps the locks of its products.
-	productLockWait = 200 * time.Millisecond
-	// batchTimeout is between the statement_timeout and the time limit of a client's request.
-	batchTimeout = 7 * time.Second
+	// maxPlacements keep a machine busy for some tenths of a second: a client gets its order or a rejection within about
+	// a second, and cancellations wait no longer.
+	maxPlacements = 1000
+	// placementTimeout is between the statement_timeout and the time limit of a client's request.
+	placementTimeout = 7 * time.Second
+	// placementLockWait is longer than a session usually keeps the locks of its products.
+	placementLockWait = 200 * time.Millisecond
+	// The placements that wait for one locked product wait in turnsPerProduct sessions, for at most turnWait, which is
+	// the lock_timeout of a session.
+	turnsPerProduct = 2
+	turnWait        = 3 * time.Second
 )
 
-// placementQueue returns the bounds and the functions of the queue in which placements wait for their batches.
-func (s *Service) placementQueue() (batch.Config, batch.Table[*placing, uuid.UUID]) {
-	cfg := batch.Config{
-		Lanes: placementLanes, Size: maxBatch, MaxWait: maxPlacementWait, MaxUnderWay: maxUnderWay,
-		LockWait: productLockWait, Timeout: batchTimeout,
-		OnReject: func(reason string) {
-			s.log.Warn("placements are rejected, because more arrive than can be placed", "reason", reason,
-				"max_wait", maxPlacementWait.String(), "max_under_way", maxUnderWay)
-		},
+// placementQueue returns the queue in which placements wait for their batches.
+func (s *Service) placementQueue() *batch.Queue[*placing] {
+	return &batch.Queue[*placing]{
+		Run: s.placeBatch, RunLocked: s.placeLocked, AfterCommit: s.publishTasks,
+		Lanes: placementLanes, Size: maxBatch, MaxItems: maxPlacements, Timeout: placementTimeout,
 	}
-	table := batch.Table[*placing, uuid.UUID]{
-		Handle:  s.placeBatch,
-		Handled: s.publishTasks,
-		Rows:    (*placing).products,
-		Locked:  s.store.lockedProducts,
-		WaitFor: s.store.waitForProduct,
-		Gate:    s.store.gate,
-	}
-	return cfg, table
 }
 
 // placing is a placement in a batch, and the decision on it.
@@ -80,6 +67,7 @@ type placing struct {
 	Placement
 
 	// The decision. When the placement is decided, exactly one of these fields is set.
+	locked    bool        // nothing is decided, because another session has locked one of the products
 	order     *Order      // the placed order
 	existing  uuid.UUID   // the order with the same idempotency key, or the order that a lost transaction has placed
 	rejection *rest.Error // the reason why no order is placed
@@ -87,36 +75,76 @@ type placing struct {
 	task delay.Message // cancels the placed order at its deadline
 }
 
-// products returns the ids of the products that a placement locks.
-func (p *placing) products() []uuid.UUID {
-	ids := make([]uuid.UUID, len(p.Lines))
-	for i, line := range p.Lines {
-		ids[i] = line.ProductID
-	}
-	return ids
-}
-
-// placeBatch is the Handle of [batch.Table]: it places a batch. After an error all placements are left, and whoever
-// handles them again decides them anew.
+// placeBatch is the Run of the queue: it runs the transaction for a batch, and repeats it if the connection is lost.
+// That is safe, because the repetition finds the orders that the lost transaction has placed by their ids. It also
+// repeats the transaction if a session that takes none of its locks has used one of the idempotency keys meanwhile.
 func (s *Service) placeBatch(
-	ctx context.Context, placings []*placing, lockWait time.Duration,
-) (left []*placing, err error) {
+	ctx context.Context, placings []*placing, skipLocked bool,
+) (locked []*placing, err error) {
 	if s.cfg.Tracer != nil {
 		var end func(error)
 		ctx, end = s.cfg.Tracer.StartBatch(ctx, "place orders", spansOf(placings))
 		defer func() { end(err) }()
 	}
-	if err = s.placeAgain(ctx, placings, lockWait); err != nil {
-		return placings, err
+	const maxRuns = 3 // one repetition usually suffices
+	for range maxRuns {
+		err = s.placeOnce(ctx, placings, skipLocked)
+		lost := postgres.Away(err) && ctx.Err() == nil
+		if !lost && !postgres.Duplicate(err) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	s.metrics.batchSize.Observe(float64(len(placings)))
 	for _, p := range placings {
-		if o := p.order; o != nil {
+		switch o := p.order; {
+		case p.locked:
+			locked = append(locked, p)
+		case o != nil:
 			s.Notify(o.CustomerID.String(), o.ID.String())
 			s.cfg.Placed(o.ID.String(), p.task.Left())
 		}
 	}
-	return nil, nil
+	return locked, nil
+}
+
+// placeLocked is the RunLocked of the queue: it waits until no other session has locked the products of a placement,
+// and places it. Meanwhile it keeps no lock, so that placements of other products go on.
+func (s *Service) placeLocked(ctx context.Context, p *placing) error {
+	products := make([]string, len(p.Lines))
+	for i, line := range p.Lines {
+		products[i] = line.ProductID.String()
+	}
+	leave, err := s.turns.Enter(ctx, products...)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	leaveGate, err := s.store.gate.Enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leaveGate()
+	for _, id := range products {
+		if err := s.store.waitForProduct(ctx, id); err != nil {
+			return err
+		}
+	}
+	_, err = s.placeBatch(ctx, []*placing{p}, false)
+	return err
+}
+
+// waitForProduct waits until no other session has locked a product, for at most the lock_timeout of the session.
+func (s *Store) waitForProduct(ctx context.Context, id string) error {
+	err := postgres.RetryDeadlock(func() error {
+		return s.db.WithContext(ctx).Exec(`SELECT FROM products WHERE id = $1 FOR NO KEY UPDATE`, id).Error
+	})
+	if err != nil {
+		return fmt.Errorf("wait for product %s, which another session has locked: %w", id, err)
+	}
+	return nil
 }
 
 // key returns the idempotency key of a placement, or nil without one.
@@ -135,30 +163,12 @@ func spansOf(placings []*placing) [][]byte {
 	return spans
 }
 
-// placeAgain runs the transaction for a batch, and repeats it if the connection is lost. That is safe, because the
-// repetition finds the orders that the lost transaction has placed by their ids. It also repeats the transaction if a
-// session that takes none of its locks has used one of the idempotency keys meanwhile.
-func (s *Service) placeAgain(ctx context.Context, batch []*placing, lockWait time.Duration) (err error) {
-	const maxRuns = 3 // one repetition usually suffices
-	for range maxRuns {
-		err = s.placeOnce(ctx, batch, lockWait)
-		lost := postgres.Away(err) && ctx.Err() == nil
-		if !lost && !postgres.Duplicate(err) {
-			return err
-		}
-	}
-	return err
-}
-
 // placeOnce runs the transaction for a batch: it locks and reads what the placements need, decides them in their order
-// of arrival, and writes the orders. It waits at most lockWait for a lock; 0 means the lock_timeout of the session, and
-// then the caller must have entered the gate.
-func (s *Service) placeOnce(ctx context.Context, batch []*placing, lockWait time.Duration) error {
+// of arrival, and writes the orders.
+func (s *Service) placeOnce(ctx context.Context, batch []*placing, skipLocked bool) error {
 	return postgres.Transact(ctx, s.store.db, func(tx *postgres.Tx) error {
-		if lockWait > 0 {
-			tx.Queue(`SELECT set_config('lock_timeout', $1, true)`, strconv.FormatInt(lockWait.Milliseconds(), 10))
-		}
-		needs := readNeeds(tx, batch)
+		tx.Queue(`SELECT set_config('lock_timeout', $1, true)`, strconv.FormatInt(placementLockWait.Milliseconds(), 10))
+		needs := readNeeds(tx, batch, skipLocked)
 		bounded := s.cfg.MaxOpenOrders > 0 || s.cfg.MaxOpenUnits > 0
 		if bounded {
 			needs.readOpen(tx, batch)
@@ -195,7 +205,8 @@ func lackingStock(batch []*placing) (short []*placing) {
 // needs is what a transaction has read for a batch.
 type needs struct {
 	products map[uuid.UUID]Product
-	existing map[int]existing // by the number of the placement, from 1
+	locked   map[uuid.UUID]bool // the products that another session has locked
+	existing map[int]existing   // by the number of the placement, from 1
 	open     map[uuid.UUID][]pendingLine
 	now      time.Time // by the database's clock, with all locks
 	read     time.Time // when now arrived here
@@ -215,9 +226,12 @@ type pendingLine struct {
 
 // readNeeds queues the statements that lock and read what a batch needs: first the products, and then the customers,
 // are locked. The other statements follow the locks, because a statement that waits for a lock still sees the orders as
-// they were before its wait.
-func readNeeds(tx *postgres.Tx, batch []*placing) *needs {
-	n := &needs{products: map[uuid.UUID]Product{}, existing: map[int]existing{}, open: map[uuid.UUID][]pendingLine{}}
+// they were before its wait. With skipLocked no product is waited for.
+func readNeeds(tx *postgres.Tx, batch []*placing, skipLocked bool) *needs {
+	n := &needs{
+		products: map[uuid.UUID]Product{}, locked: map[uuid.UUID]bool{}, existing: map[int]existing{},
+		open: map[uuid.UUID][]pendingLine{},
+	}
 	var products, ids, customers uuids
 	keys := make([]*string, len(batch))
 	for i, p := range batch {
@@ -229,9 +243,17 @@ func readNeeds(tx *postgres.Tx, batch []*placing) *needs {
 		}
 	}
 	var p Product
-	each(tx, lockSQL, []any{&p.ID, &p.Name, &p.PriceCents, &p.Currency, &p.Available}, func() {
-		n.products[p.ID] = p
-	}, products)
+	columns, store := []any{&p.ID, &p.Name, &p.PriceCents, &p.Currency, &p.Available}, func() { n.products[p.ID] = p }
+	if skipLocked {
+		each(tx, lockSQL+" SKIP LOCKED", columns, store, products)
+		var id uuid.UUID
+		each(tx, `SELECT id FROM products WHERE id = ANY ($1::uuid[])`, []any{&id}, func() {
+			_, mine := n.products[id]
+			n.locked[id] = !mine
+		}, products)
+	} else {
+		each(tx, lockSQL, columns, store, products)
+	}
 	tx.Queue(lockCustomersSQL, customers)
 	var number int
 	var found existing
@@ -292,7 +314,7 @@ func (n *needs) decide(batch []*placing, cfg Config) (accepted []*placing) {
 		}
 	}
 	for i, p := range batch {
-		p.order, p.existing, p.rejection = nil, uuid.Nil, nil
+		p.order, p.existing, p.rejection, p.locked = nil, uuid.Nil, nil, false
 		found, exists := n.existing[i+1]
 		if earlier := placed[key{p.customer, p.IdempotencyKey}]; earlier != nil {
 			found, exists = existing{earlier.id, earlier.fingerprint()}, true
@@ -304,6 +326,9 @@ func (n *needs) decide(batch []*placing, cfg Config) (accepted []*placing) {
 			continue
 		case exists:
 			p.existing = found.ID
+			continue
+		case slices.ContainsFunc(p.Lines, func(line Line) bool { return n.locked[line.ProductID] }):
+			p.locked = true
 			continue
 		}
 		if p.rejection = whyNotPlaced(p.Placement, left, open[p.customer], cfg); p.rejection != nil {
@@ -375,7 +400,7 @@ func queuePlaced(tx *postgres.Tx, accepted []*placing) {
 		FROM unnest($1::uuid[], $2::bigint[]) AS s (id, quantity) WHERE p.id = s.id`, reserved, units)
 }
 
-// publishTasks is the Handled of [batch.Table]: it publishes the tasks of the orders that a batch has placed. The
+// publishTasks is the AfterCommit of the queue: it publishes the tasks of the orders that a batch has placed. The
 // callers of Place do not wait for Redis: the orders and the outbox rows of their tasks are committed.
 func (s *Service) publishTasks(ctx context.Context, placings []*placing) {
 	var msgs []delay.Message
@@ -387,25 +412,4 @@ func (s *Service) publishTasks(ctx context.Context, placings []*placing) {
 	if len(msgs) > 0 {
 		s.pub.Publish(ctx, msgs...)
 	}
-}
-
-// lockedProducts is the Locked of [batch.Table]: it returns those of the products that another session has locked
-// right now. It waits for no lock.
-func (s *Store) lockedProducts(ctx context.Context, products []uuid.UUID) (locked []uuid.UUID, err error) {
-	if err := s.db.WithContext(ctx).Raw(lockedProductsSQL, products).Scan(&locked).Error; err != nil {
-		return nil, fmt.Errorf("find the products that are locked: %w", err)
-	}
-	return locked, nil
-}
-
-// waitForProduct is the WaitFor of [batch.Table]: it waits until no other session has locked a product, for at most the
-// lock_timeout of the session. It locks no other product meanwhile, so that placements of other products go on.
-func (s *Store) waitForProduct(ctx context.Context, id uuid.UUID) error {
-	err := postgres.RetryDeadlock(func() error {
-		return s.db.WithContext(ctx).Exec(`SELECT FROM products WHERE id = $1 FOR NO KEY UPDATE`, id).Error
-	})
-	if err != nil {
-		return fmt.Errorf("wait for product %s, which another session has locked: %w", id, err)
-	}
-	return nil
 }

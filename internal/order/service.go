@@ -53,7 +53,8 @@ type Service struct {
 	log     *slog.Logger
 	metrics metrics
 
-	placements *batch.Queue[*placing, uuid.UUID] // the placements that wait for their batches
+	placements *batch.Queue[*placing] // the placements that wait for their batches
+	turns      *postgres.KeyGate      // for the placements that wait for a locked product
 }
 
 // NewService returns a service for the orders of a store. It registers its metrics with reg.
@@ -65,7 +66,8 @@ func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prome
 		cfg.Placed = func(string, time.Duration) {}
 	}
 	service := &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg)}
-	service.placements = batch.New(service.placementQueue())
+	service.placements = service.placementQueue()
+	service.turns = postgres.NewKeyGate(turnsPerProduct, turnWait)
 	return service
 }
 

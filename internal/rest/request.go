@@ -2,7 +2,6 @@ package rest
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -103,17 +102,6 @@ func Integer(value any) (n int64, ok bool) {
 	}
 	return int64(number), true
 }
-
-// ReadBody reads the body of a request into memory, up to the limit of [ReadObject]. Later reads of r.Body do not wait
-// for the client. They return the same bytes, and then the same error.
-func ReadBody(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failingReader{cmp.Or(err, io.EOF)}))
-}
-
-type failingReader struct{ err error }
-
-func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 
 // RequireEmptyBody accepts a request without a body, or with the body {}. It rejects any other body, because the
 // service would ignore its content.
