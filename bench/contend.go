@@ -22,8 +22,8 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/timeout"
 )
 
 // A contender runs in a process of its own, so that its memory and processor time can be measured and so that it can
@@ -181,7 +181,7 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 	c.closers = append(c.closers, func() { env.Redis.Close() })
 
 	orders := order.NewService(order.NewStore(gdb), c, order.Config{Options: order.Options{OrderTimeout: time.Hour}}, log, prometheus.NewRegistry())
-	env.Orders = reconcile.NewTable(gdb, order.CancelKind, c.counting(orders.Rows()), nil, log)
+	env.Orders = timeout.NewTable(gdb, order.CancelKind, c.counting(orders.Rows()), nil, log)
 	env.Handle = c.placing.failing(env.Orders.Handle)
 	env.Cancel = func(ctx context.Context, ids ...string) ([]contender.Order, error) {
 		return cancelDue(ctx, env.Handle, ids)
@@ -267,18 +267,18 @@ func (c *child) answer(ctx context.Context, r request) (a reply) {
 }
 
 // counting returns rows that also count what the worker's and the reconciler's statements find.
-func (c *child) counting(rows reconcile.Rows) reconcile.Rows {
+func (c *child) counting(rows timeout.Rows) timeout.Rows {
 	observe := rows.Observe
-	rows.Observe = func(ctx context.Context, verdicts []reconcile.Verdict, actor reconcile.Actor) {
-		for _, v := range verdicts {
+	rows.Observe = func(ctx context.Context, results []timeout.Result, actor timeout.Caller) {
+		for _, v := range results {
 			switch v.State {
-			case reconcile.TimedOut:
+			case timeout.TimedOut:
 				c.cancelled.Add(1)
-			case reconcile.AlreadyEnded:
+			case timeout.AlreadyEnded:
 				c.repeated.Add(1)
 			}
 		}
-		observe(ctx, verdicts, actor)
+		observe(ctx, results, actor)
 	}
 	return rows
 }

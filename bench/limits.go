@@ -14,7 +14,7 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest/pgbench"
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/timeout"
 )
 
 // The names of the limits, which stand in the tables beside the contenders.
@@ -90,7 +90,7 @@ func (b *bench) limitOfBurst(ctx context.Context) (rate float64, err error) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	service := order.NewService(b.store, nil, order.Config{}, log, prometheus.NewRegistry())
-	table := reconcile.NewTable(b.gorm, order.CancelKind, service.Rows(), nil, log)
+	table := timeout.NewTable(b.gorm, order.CancelKind, service.Rows(), nil, log)
 	began := time.Now()
 	if _, err := table.Handle(ctx, tasks); err != nil {
 		return 0, err

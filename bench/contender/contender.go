@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/timeout"
 )
 
 // Contender is one way to time out orders. Its methods may be called concurrently.
@@ -67,7 +67,7 @@ type Env struct {
 	// Handle and Orders are for the shop's own way: Handle does for its worker what Cancel does for the others, and
 	// Orders is the shop's table of orders.
 	Handle delay.Handler
-	Orders *reconcile.Table
+	Orders *timeout.Table
 
 	DB          *sql.DB // the shop's database
 	DatabaseURL string

@@ -12,8 +12,8 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/timeout"
 )
 
 // expireKind is the kind of the tasks that expire bookings. The id of a task is the id of its booking.
@@ -49,7 +49,7 @@ var (
 )
 
 // rows describes the bookings that time out. To time out a booking means to expire it. Its shared rows are its seats.
-var rows = reconcile.Rows{Table: "bookings", Due: "expires_at", TimeOut: expireSQL, Free: freeSQL}
+var rows = timeout.Rows{Table: "bookings", Due: "expires_at", TimeOut: expireSQL, Free: freeSQL}
 
 // addBookings adds bookings to a process: their routes, the kind of task that expires them, and their invariants.
 func addBookings(p *app.Process, o *options) error {

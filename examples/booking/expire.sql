@@ -1,6 +1,6 @@
 -- Expires those bookings of a batch that are pending and past their deadlines, and releases their seats. It is
 -- idempotent. It waits at most 500 ms for a seat that another session has locked, because the other bookings of the
--- batch must not wait long. It is the TimeOut of reconcile.Rows.
+-- batch must not wait long. It is the TimeOut of timeout.Rows.
 --
 -- $1 ids · $2 actor: the worker or the reconciler
 WITH setting AS MATERIALIZED (

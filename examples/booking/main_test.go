@@ -12,10 +12,10 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/internal/timeout"
 	"example.com/shop/migrations"
 )
 
@@ -26,7 +26,7 @@ type cinema struct {
 	*service
 	db        *sql.DB // hides that of the service
 	published *parttest.Published
-	table     *reconcile.Table
+	table     *timeout.Table
 }
 
 func newCinema(t testing.TB) *cinema {
@@ -38,7 +38,7 @@ func newCinema(t testing.TB) *cinema {
 	s.turns, s.lockTimeout = postgres.NewKeyGate(100, time.Minute), "1min"
 	return &cinema{
 		service: s, db: pool, published: published,
-		table: reconcile.NewTable(db, expireKind, rows, nil, slog.New(slog.DiscardHandler)),
+		table: timeout.NewTable(db, expireKind, rows, nil, slog.New(slog.DiscardHandler)),
 	}
 }
 

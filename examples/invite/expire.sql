@@ -1,5 +1,5 @@
 -- Expires those invitations of a batch that are pending and past their deadlines. It is idempotent. It is the TimeOut
--- of reconcile.Rows.
+-- of timeout.Rows.
 --
 -- $1 ids · $2 actor: the worker or the reconciler
 WITH locked AS MATERIALIZED (

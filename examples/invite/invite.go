@@ -15,7 +15,7 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/timeout"
 )
 
 // expireKind is the kind of the tasks that expire invitations. The id of a task is the id of its invitation.
@@ -50,7 +50,7 @@ var (
 var contract []byte
 
 // rows describes the invitations that time out, that is, expire. Invitations share no rows.
-var rows = reconcile.Rows{Table: "invitations", Due: "expires_at", TimeOut: expireSQL}
+var rows = timeout.Rows{Table: "invitations", Due: "expires_at", TimeOut: expireSQL}
 
 // addInvitations adds to a process the routes, the kind of task that expires invitations, and the invariants.
 func addInvitations(p *app.Process, timeout time.Duration) error {

@@ -11,23 +11,23 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/internal/timeout"
 )
 
 // guests is a store on a database of its own, without a queue.
 type guests struct {
 	*store
 	db    *sql.DB // hides that of the store
-	table *reconcile.Table
+	table *timeout.Table
 }
 
 func newGuests(t *testing.T) *guests {
 	t.Helper()
 	db, pool := parttest.OpenDB(t, testenv.Postgres(t), 5)
 	testenv.Must(t, createTable(t.Context(), db))
-	table := reconcile.NewTable(db, expireKind, rows, nil, slog.New(slog.DiscardHandler))
+	table := timeout.NewTable(db, expireKind, rows, nil, slog.New(slog.DiscardHandler))
 	return &guests{&store{db: db}, pool, table}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/timeout"
 )
 
 // Kind holds the components of one kind of task, for instance of the tasks that cancel orders: the queue; the outbox,
@@ -22,7 +23,7 @@ type Kind struct {
 	Reconciler *reconcile.Reconciler // set by Handle
 
 	process  *Process
-	table    *reconcile.Table
+	table    *timeout.Table
 	schedule string // the statement of [Kind.Schedule]
 }
 
@@ -49,14 +50,14 @@ func (p *Process) NewKind(name string) (*Kind, error) {
 
 // Handle completes a kind whose tasks time out the given rows. The fields of worker may be zero. Handle returns an
 // error only if the reconciler's options are wrong.
-func (k *Kind) Handle(rows reconcile.Rows, worker delay.WorkerConfig) (err error) {
+func (k *Kind) Handle(rows timeout.Rows, worker delay.WorkerConfig) (err error) {
 	p := k.process
-	var begin reconcile.BeginSpan
+	var begin timeout.BeginSpan
 	if p.cfg.Tracer != nil {
 		begin = p.cfg.Tracer.StartTasks
 	}
 	k.schedule = fillIn(scheduleSQL, rows.Table, rows.Due)
-	k.table = reconcile.NewTable(p.DB, k.Name, rows, begin, p.Log)
+	k.table = timeout.NewTable(p.DB, k.Name, rows, begin, p.Log)
 	k.Worker = p.Work(k.Queue, k.table.Handle, worker)
 	k.Reconciler, err = reconcile.New(p.Pool, k.Name, k.table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics)
 	return err

@@ -8,8 +8,8 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/timeout"
 )
 
 // newScheduledKind returns the kind of task that times out the rows of the empty table seats.
@@ -23,7 +23,7 @@ func newScheduledKind(t *testing.T, shards int) *Kind {
 	testenv.Exec(t, p.Pool, `CREATE INDEX seats_pending ON seats (until, id) WHERE status = 'pending'`)
 	k, err := p.NewKind("seats")
 	testenv.Must(t, err)
-	testenv.Must(t, k.Handle(reconcile.Rows{Table: "seats", Due: "until"}, delay.WorkerConfig{}))
+	testenv.Must(t, k.Handle(timeout.Rows{Table: "seats", Due: "until"}, delay.WorkerConfig{}))
 	return k
 }
 

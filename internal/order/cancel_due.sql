@@ -1,6 +1,6 @@
 -- Cancels those orders of a batch that are pending and past their due times, and releases their stock. It is
 -- idempotent. It waits at most 500 ms for a product that another session has locked, because most sessions keep a
--- product for milliseconds, and the other orders of the batch must not wait long. It is the TimeOut of reconcile.Rows.
+-- product for milliseconds, and the other orders of the batch must not wait long. It is the TimeOut of timeout.Rows.
 --
 -- $1 order ids · $2 who ends the orders
 WITH setting AS MATERIALIZED (

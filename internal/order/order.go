@@ -11,8 +11,8 @@
 //
 // Each step of an order's life is a method of [Order], which decides. [Store.Update] locks and reads the order before,
 // and writes it afterwards, in one transaction. Only timeouts are decided by a statement, for a whole batch: the worker
-// takes this step with [reconcile.Table.Handle] when the order's task is due, and if the worker does not, the
-// reconciler takes it with [reconcile.Table.TimeOut]. However late that is, an order cannot be paid after its deadline.
+// takes this step with [timeout.Table.Handle] when the order's task is due, and if the worker does not, the
+// reconciler takes it with [timeout.Table.TimeOut]. However late that is, an order cannot be paid after its deadline.
 //
 // The deadline can be moved until it passes: to a later time by the order's customer, and to any time by an operator.
 //
@@ -29,8 +29,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/timeout"
 )
 
 // Status is the state of an order.
@@ -61,8 +61,8 @@ const (
 	Customer   Actor = "customer"
 	Operator   Actor = "operator"
 	Provider   Actor = "provider"
-	Worker           = Actor(reconcile.ByWorker)
-	Reconciler       = Actor(reconcile.ByReconciler)
+	Worker           = Actor(timeout.ByWorker)
+	Reconciler       = Actor(timeout.ByReconciler)
 )
 
 // Order is an order as its customer sees it. All times are read from the database's clock. Its methods are the rules of

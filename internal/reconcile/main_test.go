@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"crypto/sha1"
-	"database/sql"
 	"encoding/hex"
 	"errors"
 	"log/slog"
@@ -28,10 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testenv.Main(m, migrations.Up, func(ctx context.Context, db *sql.DB) ([]string, error) {
-		_, err := db.ExecContext(ctx, schemaSQL)
-		return []string{"loans"}, err
-	})
+	testenv.Main(m, migrations.Up)
 }
 
 var errDown = errors.New("down")

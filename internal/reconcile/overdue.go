@@ -34,7 +34,7 @@ type overdueRows struct {
 	table pendingRows
 
 	mu       sync.Mutex       // an operator's sweep may meet one that hangs and has lost the lock of the sweeps
-	after    keyset.Cursor    // where the next walk begins: the argument after of [Table.Pending]
+	after    keyset.Cursor    // where the next walk begins: the argument after of [pendingRows.Pending]
 	failed   map[string]error // the last error of each row of a failed statement, by id; the walk omits these rows
 	suspects []string         // failed rows that the search tries alone
 	retryAt  time.Time        // no retry begins before

@@ -1,11 +1,10 @@
-// Package reconcile times out the rows of a table at their deadlines, and compares the table with the queue that
-// delivers their tasks.
+// Package reconcile sweeps: it compares a table of rows that time out with the queue that delivers their tasks, and
+// repairs the differences.
 //
-// A [Table] is made from the SQL statements of one domain. The worker of package delay calls [Table.Handle] with the
-// tasks that are due. A [Reconciler] sweeps: it reads the pending rows whose deadlines are near, adds tasks that are
-// missing in the queue, and moves tasks forward that are due too late. Where the two differ, the table is right. The
-// reconciler ignores a task without a row, because the worker drops such a task when it is due. It also times out rows
-// that are overdue for longer than a grace, without the queue.
+// A sweep of a [Reconciler] first times out the rows that are overdue for longer than a grace, without the queue: see
+// package timeout. Then it reads the pending rows whose deadlines are near, adds tasks that are missing in the queue,
+// and moves tasks forward that are due too late. Where the two differ, the table is right. A sweep ignores a task
+// without a row, because the worker drops such a task when it is due.
 //
 // If Redis was wiped, its markers are missing, and a sweep begins at once. It adds the tasks that are due soon, as
 // every sweep does, and sets the markers. Later sweeps add the other tasks before they are due.

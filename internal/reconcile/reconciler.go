@@ -42,14 +42,14 @@ type Reconciler struct {
 	outcome Outcome // of the last sweep; only sweepAndLog uses it
 }
 
-// pendingRows is the part of a [Table] that a reconciler uses.
+// pendingRows is the part of a table of package timeout that a reconciler uses.
 type pendingRows interface {
 	Pending(ctx context.Context, after keyset.Cursor, within time.Duration, limit int) (
 		page []delay.Message, next keyset.Cursor, err error)
 	TimeOut(ctx context.Context, ids []string) (done, locked int, err error)
 }
 
-// New returns a reconciler of a [Table] whose rows are timed out by the tasks of a kind. It keeps its lock and its
+// New returns a reconciler of a table whose rows are timed out by the tasks of a kind. It keeps its lock and its
 // reports in db. An error describes an invalid field of cfg.
 func New(
 	db *sql.DB, kind string, table pendingRows, queue *delay.Queue, cfg Config, log *slog.Logger, reg prometheus.Registerer,
@@ -259,8 +259,8 @@ func (r *Reconciler) Last(ctx context.Context) (report *Report, age time.Duratio
 	return report, time.Duration(seconds * float64(time.Second)), nil
 }
 
-// databaseTimeout is the longest time for one call to the database, because a connection whose other end is gone
-// would delay a sweep, and with it all later ones.
+// databaseTimeout is the longest time for a call to the database, because a connection whose other end is gone would
+// delay a sweep, and with it all later ones.
 const databaseTimeout = 15 * time.Second
 
 // Every calls job in each interval, first after one interval, until ctx ends. Then it returns nil.

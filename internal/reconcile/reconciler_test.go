@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"log/slog"
 	"slices"
@@ -64,6 +65,30 @@ func TestHungSweepLosesItsLock(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("the sweep that hung returned %v, want no error", err)
 	}
+}
+
+// TestSweepOnAHungDatabase makes no connection to the database. A sweep does not wait for its lock for ever, so that
+// later sweeps can try again.
+func TestSweepOnAHungDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := sql.OpenDB(hung{})
+		defer pool.Close()
+		r := newTestReconciler(t, newSimulatedFixture(t, 0))
+		r.db = pool
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if _, err := r.Sweep(ctx); err == nil || ctx.Err() != nil {
+			t.Errorf("Sweep returns %v, and an hour has passed: %v; want an error before", err, ctx.Err() != nil)
+		}
+	})
+}
+
+// hung makes no connection until the context ends.
+type hung struct{ driver.Connector }
+
+func (hung) Connect(ctx context.Context) (driver.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 // TestSweepIsSkipped lets another process sweep. The gauge of stuck rows has the number of the last sweep that has

@@ -18,6 +18,7 @@ import (
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/timeout"
 )
 
 const (
@@ -39,15 +40,15 @@ func TestSeveralKinds(t *testing.T) {
 	handled := make(chan string, 10)
 	second, err := a.NewKind(secondKind)
 	testenv.Must(t, err)
-	testenv.Must(t, second.Handle(reconcile.Rows{
+	testenv.Must(t, second.Handle(timeout.Rows{
 		Pending: noRowsSQL,
-		Ask: func(_ context.Context, ids []uuid.UUID, _ reconcile.Actor) ([]reconcile.Verdict, error) {
-			verdicts := make([]reconcile.Verdict, len(ids))
+		Ask: func(_ context.Context, ids []uuid.UUID, _ timeout.Caller) ([]timeout.Result, error) {
+			results := make([]timeout.Result, len(ids))
 			for i, id := range ids {
 				handled <- id.String()
-				verdicts[i] = reconcile.Verdict{ID: id.String(), State: reconcile.TimedOut}
+				results[i] = timeout.Result{ID: id.String(), State: timeout.TimedOut}
 			}
-			return verdicts, nil
+			return results, nil
 		},
 	}, delay.WorkerConfig{}))
 	handler, err := a.Handler()

@@ -11,6 +11,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/timeout"
 )
 
 // TestAnyShareOfStuckOrders draws poisoned, locked and good orders that are due, and has the worker or the reconciler
@@ -81,7 +82,7 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			}
 		} else {
 			// a new reconciler, which remembers no order of an earlier draw
-			table := reconcile.NewTable(a.DB, order.CancelKind, a.orders.Rows(), nil, a.Log)
+			table := timeout.NewTable(a.DB, order.CancelKind, a.orders.Rows(), nil, a.Log)
 			reconciler, err := reconcile.New(a.Pool, order.CancelKind, table, a.Kinds[0].Queue, reconcile.Config{}, a.Log, nil)
 			testenv.Must(t, err)
 			report, err := reconciler.Sweep(t.Context())

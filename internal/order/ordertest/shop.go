@@ -16,9 +16,9 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/internal/timeout"
 )
 
 // The settings of a shop.
@@ -31,15 +31,15 @@ const (
 // Shop is a service with a database of its own. It has no queue: Published records the messages.
 type Shop struct {
 	*order.Service
-	*reconcile.Table // the orders that time out
-	Store            *order.Store
-	Gorm             *gorm.DB // for the stores of parts
-	DB               *sql.DB
-	Published        *parttest.Published
-	Notified         *parttest.Notified
-	Metrics          *prometheus.Registry
-	Log              *testenv.Log
-	URL              string
+	*timeout.Table // the orders that time out
+	Store          *order.Store
+	Gorm           *gorm.DB // for the stores of parts
+	DB             *sql.DB
+	Published      *parttest.Published
+	Notified       *parttest.Notified
+	Metrics        *prometheus.Registry
+	Log            *testenv.Log
+	URL            string
 }
 
 // New returns a shop. Each change changes its configuration.
@@ -64,7 +64,7 @@ func NewAt(t testing.TB, url string, changes ...func(*order.Config)) *Shop {
 		change(&cfg)
 	}
 	s.Service = order.NewService(s.Store, s.Published, cfg, slog.New(slog.NewTextHandler(s.Log, nil)), s.Metrics)
-	s.Table = reconcile.NewTable(gdb, order.CancelKind, s.Rows(), nil, slog.New(slog.NewTextHandler(s.Log, nil)))
+	s.Table = timeout.NewTable(gdb, order.CancelKind, s.Rows(), nil, slog.New(slog.NewTextHandler(s.Log, nil)))
 	return s
 }
 

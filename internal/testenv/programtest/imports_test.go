@@ -20,8 +20,8 @@ const (
 var layers = map[string]int{
 	"internal/background": 1, "internal/clip": 1, "internal/keyset": 1, "internal/postgres": 1, "migrations": 1,
 	"internal/batch": 2, "internal/delay": 2, "internal/rest": 2,
-	"internal/reconcile": 3,
-	"internal/app":       4,
+	"internal/reconcile": 3, "internal/timeout": 3,
+	"internal/app": 4,
 }
 
 // alsoImport lists what the other packages import besides shared packages.
@@ -33,12 +33,12 @@ var alsoImport = map[string][]string{
 var neighbours = map[string][]string{
 	"bench": {
 		"internal/delay", "internal/devstack", "internal/order", "internal/order/ordertest/pgbench", "internal/postgres",
-		"internal/reconcile", "internal/rest", "migrations",
+		"internal/reconcile", "internal/rest", "internal/timeout", "migrations",
 	},
 	"payments": {
 		"e2e/shoptest", "internal/app", "internal/delay", "internal/demo", "internal/faulttest",
 		"internal/keyset", "internal/order", "internal/postgres", "internal/reconcile", "internal/rest", "internal/shop",
-		"internal/testenv", "internal/testenv/parttest", "migrations", "web",
+		"internal/testenv", "internal/testenv/parttest", "internal/timeout", "migrations", "web",
 	},
 }
 

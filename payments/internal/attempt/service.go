@@ -11,7 +11,7 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/timeout"
 	"example.com/shop/payments/internal/check"
 	"example.com/shop/payments/internal/provider"
 	"example.com/shop/payments/internal/refund"
@@ -50,7 +50,7 @@ func NewService(
 }
 
 // Rows describes the rows of [Kind]. Their ids are those of orders.
-func (s *Service) Rows() reconcile.Rows {
+func (s *Service) Rows() timeout.Rows {
 	return check.Rows(s.db, pendingSQL, leftSQL, s.settle)
 }
 

@@ -13,7 +13,7 @@ import (
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/timeout"
 	"example.com/shop/payments/internal/check"
 	"example.com/shop/payments/internal/provider"
 	"example.com/shop/payments/internal/refund"
@@ -47,7 +47,7 @@ type taken struct {
 
 // settle asks the provider about those attempts of the orders that are due for a check. An attempt that cannot be
 // settled now is checked again later, without end. The error is one of the database.
-func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor reconcile.Actor) error {
+func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor timeout.Caller) error {
 	var attempts []taken
 	if _, err := postgres.Scan(ctx, s.db, &attempts, takeSQL, orders, maxCreating.Microseconds()); err != nil {
 		return fmt.Errorf("take payment attempts: %w", err)

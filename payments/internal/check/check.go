@@ -15,7 +15,7 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/timeout"
 	"example.com/shop/payments/internal/provider"
 )
 
@@ -35,9 +35,9 @@ const (
 // left the time until the next check of each that has one. A row that the provider cannot decide now is no failure,
 // because its next check is later.
 func Rows(
-	db *gorm.DB, pending, left string, check func(context.Context, []uuid.UUID, reconcile.Actor) error,
-) reconcile.Rows {
-	ask := func(ctx context.Context, ids []uuid.UUID, actor reconcile.Actor) ([]reconcile.Verdict, error) {
+	db *gorm.DB, pending, left string, check func(context.Context, []uuid.UUID, timeout.Caller) error,
+) timeout.Rows {
+	ask := func(ctx context.Context, ids []uuid.UUID, actor timeout.Caller) ([]timeout.Result, error) {
 		began := time.Now()
 		for batch := range slices.Chunk(ids, BatchSize) {
 			if err := check(ctx, batch, actor); err != nil {
@@ -58,16 +58,16 @@ func Rows(
 		for _, next := range checks {
 			waits[next.ID] = time.Duration(next.LeftUs) * time.Microsecond
 		}
-		verdicts := make([]reconcile.Verdict, len(ids))
+		results := make([]timeout.Result, len(ids))
 		for i, id := range ids {
-			verdicts[i] = reconcile.Verdict{ID: id.String(), State: reconcile.TimedOut}
+			results[i] = timeout.Result{ID: id.String(), State: timeout.TimedOut}
 			if wait, again := waits[id]; again {
-				verdicts[i] = reconcile.Verdict{ID: id.String(), State: reconcile.NotDue, Left: max(wait, minWait)}
+				results[i] = timeout.Result{ID: id.String(), State: timeout.NotDue, Left: max(wait, minWait)}
 			}
 		}
-		return verdicts, nil
+		return results, nil
 	}
-	return reconcile.Rows{Pending: pending, Ask: ask}
+	return timeout.Rows{Pending: pending, Ask: ask}
 }
 
 // Each calls do with the numbers 0 to n-1 of rows, at most [BatchSize] calls at the same time. It recovers from a

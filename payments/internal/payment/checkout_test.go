@@ -469,7 +469,7 @@ func (s *shop) row(t testing.TB, o *order.Order) string {
 func TestHeldOrdersAreOpen(t *testing.T) {
 	s := newMemoryShop(t)
 	bounded := order.NewService(s.orderDB, s.cancels, order.Config{
-		Options: order.Options{OrderTimeout: timeout, Bounds: order.Bounds{MaxOpenOrders: 1}},
+		Options: order.Options{OrderTimeout: payWithin, Bounds: order.Bounds{MaxOpenOrders: 1}},
 	}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	o, _ := s.openAt(t, time.Minute)
 	s.shiftToDeadline(t, o.ID, time.Second)
@@ -624,7 +624,7 @@ func (p *clockedProvider) Create(ctx context.Context, c provider.Checkout) (prov
 // TestClockOfTheProvider has a provider whose clock is far from that of PostgreSQL. Sessions can be opened, and expire
 // after the longest hold by the provider's clock.
 func TestClockOfTheProvider(t *testing.T) {
-	const longest = timeout + extension + grace + 5*time.Minute
+	const longest = payWithin + extension + grace + 5*time.Minute
 	for name, ahead := range map[string]time.Duration{
 		"equal": 0, "40 minutes ahead": 40 * time.Minute, "two hours ahead": 2 * time.Hour,
 		"40 minutes behind": -40 * time.Minute, "a day behind": -24 * time.Hour,

@@ -18,10 +18,10 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/internal/timeout"
 	"example.com/shop/migrations"
 	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/payment"
@@ -34,7 +34,7 @@ import (
 func TestMain(m *testing.M) { testenv.Main(m, migrations.Up, paymentsmigrations.Set.Up) }
 
 const (
-	timeout   = 30 * time.Minute
+	payWithin = 30 * time.Minute
 	grace     = 2 * time.Minute
 	checkout  = 3 * time.Minute
 	extension = time.Hour // longer than the grace
@@ -53,7 +53,7 @@ type shop struct {
 	refunder *refund.Service
 	webhooks payment.Webhooks
 	orders   *order.Service
-	due      *reconcile.Table // the orders that time out
+	due      *timeout.Table // the orders that time out
 	orderDB  *order.Store
 	provider provider.Provider
 	gorm     *gorm.DB // for the stores of other parts
@@ -117,7 +117,7 @@ func (s *shop) start(t testing.TB, p provider.Provider) {
 	s.provider = p
 	s.webhooks = payment.Webhooks{Deployment: "test", Secrets: secret + "," + oldSecret}
 	s.connect(provider.NewCalls(p, provider.CallsConfig{}, log, s.metrics), s.notified.Notify, config, log, s.metrics)
-	s.due = reconcile.NewTable(s.gorm, order.CancelKind, s.orders.Rows(), nil, log)
+	s.due = timeout.NewTable(s.gorm, order.CancelKind, s.orders.Rows(), nil, log)
 	s.product = uuid.New()
 	s.exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'Chair', 1000, 'EUR', 1000, 1000)`, s.product)
 	s.addRoutes(t, log, s.metrics)
@@ -129,7 +129,7 @@ func (s *shop) connect(
 	log *slog.Logger, reg prometheus.Registerer,
 ) {
 	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{
-		Options: order.Options{OrderTimeout: timeout, OrderExtension: extension, MaxExtensions: 1},
+		Options: order.Options{OrderTimeout: payWithin, OrderExtension: extension, MaxExtensions: 1},
 		Hooks:   order.Hooks{Changed: changed},
 	}, log, prometheus.NewRegistry())
 	s.refunder = refund.NewService(s.gorm, calls, s.refunds, s.orders, log, reg)
@@ -142,13 +142,13 @@ func (s *shop) setCalls(calls *provider.Calls) {
 }
 
 // Attempts returns the table of settle tasks.
-func (s *shop) Attempts() *reconcile.Table { return s.table(attempt.Kind, s.Rows()) }
+func (s *shop) Attempts() *timeout.Table { return s.table(attempt.Kind, s.Rows()) }
 
 // Refunds returns the table of refund tasks.
-func (s *shop) Refunds() *reconcile.Table { return s.table(refund.Kind, s.refunder.Rows()) }
+func (s *shop) Refunds() *timeout.Table { return s.table(refund.Kind, s.refunder.Rows()) }
 
-func (s *shop) table(kind string, rows reconcile.Rows) *reconcile.Table {
-	return reconcile.NewTable(s.gorm, kind, rows, nil, slog.New(slog.DiscardHandler))
+func (s *shop) table(kind string, rows timeout.Rows) *timeout.Table {
+	return timeout.NewTable(s.gorm, kind, rows, nil, slog.New(slog.DiscardHandler))
 }
 
 func (s *shop) addRoutes(t testing.TB, log *slog.Logger, reg prometheus.Registerer) {

@@ -12,8 +12,8 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/timeout"
 	"example.com/shop/payments/internal/check"
 	"example.com/shop/payments/internal/provider"
 )
@@ -340,7 +340,7 @@ func TestTimeOutWithoutDatabase(t *testing.T) {
 	s := newMemoryShop(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for name, table := range map[string]*reconcile.Table{"attempts": s.Attempts(), "refunds": s.Refunds()} {
+	for name, table := range map[string]*timeout.Table{"attempts": s.Attempts(), "refunds": s.Refunds()} {
 		_, _, err := table.TimeOut(ctx, []string{uuid.NewString()})
 		if answered, ok := delay.IsOutage(err); !ok || answered {
 			t.Errorf("%s: TimeOut returns %v, want an outage without an answer", name, err)

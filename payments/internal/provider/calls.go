@@ -10,8 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
-
-	"example.com/shop/internal/reconcile"
 )
 
 // The operations of a provider, as logs, errors and metrics name them.
@@ -215,7 +213,7 @@ func call[T any](
 		defer cancel()
 		limited, end := c.trace(limited, "payment provider: "+operation)
 		began := time.Now()
-		err := reconcile.ErrPanicked
+		err := errPanicked // until do returns
 		defer func() { end(err) }()
 		answer, err = do(limited)
 		err = providerError(operation, err)
@@ -231,6 +229,9 @@ func call[T any](
 	})
 	return answer, providerError(operation, err) // the error of an open breaker is not a *Error yet
 }
+
+// errPanicked ends the span of a call that panics.
+var errPanicked = errors.New("panicked")
 
 // providerError returns err as a [*Error]. One that is none, such as that of an open breaker, has the class
 // [NoAnswer].

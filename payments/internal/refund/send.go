@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/timeout"
 	"example.com/shop/payments/internal/check"
 	"example.com/shop/payments/internal/provider"
 )
@@ -51,7 +51,7 @@ type step struct {
 
 // send sends those of the refunds that are due to the provider, or asks whether the provider has confirmed them. A
 // refund that cannot be sent now is sent again later, without end. The error is one of the database.
-func (r *Service) send(ctx context.Context, ids []uuid.UUID, _ reconcile.Actor) error {
+func (r *Service) send(ctx context.Context, ids []uuid.UUID, _ timeout.Caller) error {
 	var refunds []taken
 	if _, err := postgres.Scan(ctx, r.db, &refunds, takeSQL, ids, maxMissing.Microseconds()); err != nil {
 		return fmt.Errorf("take refunds: %w", err)

@@ -14,8 +14,8 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/timeout"
 	"example.com/shop/payments/internal/check"
 	"example.com/shop/payments/internal/provider"
 )
@@ -67,7 +67,7 @@ func NewService(
 }
 
 // Rows describes the rows of [Kind].
-func (r *Service) Rows() reconcile.Rows {
+func (r *Service) Rows() timeout.Rows {
 	return check.Rows(r.db, pendingSQL, leftSQL, r.send)
 }
 

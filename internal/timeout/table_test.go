@@ -1,4 +1,4 @@
-package reconcile
+package timeout
 
 import (
 	"context"
@@ -43,17 +43,17 @@ func TestHandle(t *testing.T) {
 	if n := l.free(t, book); n != 1 {
 		t.Errorf("the book was freed %d times, want once", n)
 	}
-	i := slices.IndexFunc(l.observed, func(v Verdict) bool { return v.ID == due })
-	if i < 0 || len(l.observed) != 7 || l.actor != ByWorker {
-		t.Fatalf("%d verdicts were observed, by the %s; want 7 by the worker, one of them on %s", len(l.observed),
-			l.actor, due)
+	i := slices.IndexFunc(l.observed, func(v Result) bool { return v.ID == due })
+	if i < 0 || len(l.observed) != 7 || l.by != ByWorker {
+		t.Fatalf("%d results were observed, by the %s; want 7 by the worker, one of them on %s", len(l.observed),
+			l.by, due)
 	}
 	got := l.observed[i]
 	if got.Late < time.Minute || got.Late > 2*time.Minute {
 		t.Errorf("the loan was timed out %v late, want about a minute", got.Late)
 	}
-	if got.Late = 0; got != (Verdict{ID: due, State: TimedOut, Owner: book, Reason: "overdue"}) {
-		t.Errorf("the verdict on the loan that is due is %+v", got)
+	if got.Late = 0; got != (Result{ID: due, State: TimedOut, Owner: book, Reason: "overdue"}) {
+		t.Errorf("the result on the loan that is due is %+v", got)
 	}
 	if text := l.logged.String(); strings.Count(text, "level=WARN") != 1 ||
 		!strings.Contains(text, "kind=loan.expire") || !strings.Contains(text, "tasks=3") {
@@ -177,8 +177,8 @@ func TestHandleWithoutDatabase(t *testing.T) {
 	})
 }
 
-// TestHungDatabase makes no connection to the database. Neither the lock of a sweep nor a call of the table waits for
-// it for ever, so that later sweeps can try again.
+// TestHungDatabase makes no connection to the database. No call of a reconciler waits for it for ever, so that later
+// sweeps can try again.
 func TestHungDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := sql.OpenDB(hung{})
@@ -195,11 +195,6 @@ func TestHungDatabase(t *testing.T) {
 			t.Errorf("Pending returns %v and TimeOut %v, and an hour has passed: %v; want errors before, the second "+
 				"one an outage",
 				pendingErr, timeOutErr, ctx.Err() != nil)
-		}
-		r := newTestReconciler(t, newSimulatedFixture(t, 0))
-		r.db = pool
-		if _, err := r.Sweep(ctx); err == nil || ctx.Err() != nil {
-			t.Errorf("Sweep returns %v, and an hour has passed: %v; want an error before", err, ctx.Err() != nil)
 		}
 	})
 }
@@ -244,9 +239,9 @@ func TestHandleAfterErrors(t *testing.T) {
 	}
 }
 
-// TestHandleWithoutAVerdict uses a statement that returns no verdict for one of its rows. Handle returns an error, so
+// TestHandleWithoutAResult uses a statement that returns no result for one of its rows. Handle returns an error, so
 // that the task of this row is not acknowledged.
-func TestHandleWithoutAVerdict(t *testing.T) {
+func TestHandleWithoutAResult(t *testing.T) {
 	l := newLibrary(t, 1)
 	l.rows.TimeOut = `SELECT ($1::uuid[])[1] AS id, 'timed_out' AS state, 0 AS late_us, 0 AS left_us
 		WHERE $2::text <> ''`
@@ -260,11 +255,11 @@ func TestStatesBecomeOutcomes(t *testing.T) {
 		TimedOut: delay.Done(), AlreadyEnded: delay.Done(), Gone: delay.Done(),
 		NotDue: delay.RetryIn(time.Minute), Locked: delay.RetryIn(lockedRetry),
 	} {
-		if got := (Verdict{State: state, Left: time.Minute}).outcome(t.Context()); got != want {
+		if got := (Result{State: state, Left: time.Minute}).outcome(t.Context()); got != want {
 			t.Errorf("the outcome of %s is %+v, want %+v", state, got, want)
 		}
 	}
-	if got := (Verdict{State: "canceled"}).outcome(t.Context()); got.Err() == nil ||
+	if got := (Result{State: "canceled"}).outcome(t.Context()); got.Err() == nil ||
 		!strings.Contains(got.Err().Error(), "canceled") {
 		t.Errorf("the outcome of an unknown state is %+v, want Fail with an error that names it", got)
 	}
@@ -311,7 +306,7 @@ func TestRowsWithoutOwner(t *testing.T) {
 		case v.ID == due && v.State == TimedOut && late && v.Owner == "" && v.Reason == "":
 		case v.ID == early && v.State == NotDue && left:
 		default:
-			t.Errorf("unexpected verdict %+v", v)
+			t.Errorf("unexpected result %+v", v)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 
--- Follows a WITH clause that has timed out the due rows of the batch $1 and returns them as ended. It returns a verdict
--- on each id of the batch. NOT IN uses a hash table. A join with ended can become a nested loop that compares each id
+-- Follows a WITH clause that has timed out the due rows of the batch $1 and returns them as ended. It returns a result
+-- for each id of the batch. NOT IN uses a hash table. A join with ended can become a nested loop that compares each id
 -- of the batch with each ended row, because the planner expects few rows to be due. late_us and left_us are in
 -- microseconds: how late the row was timed out, and the time left until it is due.
 SELECT e.id, e.owner, 'timed_out' AS state, e.reason,

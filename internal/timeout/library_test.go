@@ -1,4 +1,4 @@
-package reconcile
+package timeout
 
 import (
 	"bytes"
@@ -12,6 +12,13 @@ import (
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
 )
+
+func TestMain(m *testing.M) {
+	testenv.Main(m, func(ctx context.Context, db *sql.DB) ([]string, error) {
+		_, err := db.ExecContext(ctx, schemaSQL)
+		return []string{"loans"}, err
+	})
+}
 
 // The tests time out loans of books: when a loan is due, its book is free again.
 const schemaSQL = `
@@ -63,8 +70,8 @@ type library struct {
 	url string
 
 	logged   bytes.Buffer
-	observed []Verdict
-	actor    Actor
+	observed []Result
+	by       Caller
 }
 
 // newLibrary returns a library whose pool has the given number of connections.
@@ -85,8 +92,8 @@ func newLibrary(t *testing.T, conns int) *library {
 	return l
 }
 
-func (l *library) observe(_ context.Context, verdicts []Verdict, actor Actor) {
-	l.observed, l.actor = append(l.observed, verdicts...), actor
+func (l *library) observe(_ context.Context, results []Result, by Caller) {
+	l.observed, l.by = append(l.observed, results...), by
 }
 
 func (l *library) exec(t *testing.T, statement string, args ...any) {
