@@ -1,4 +1,5 @@
-// Package background sends items that may be lost, such as notifications, so that no caller waits until they are sent.
+// Package background has what a process does beside its requests. [Every] calls a job again and again. A [Sender] sends
+// items that may be lost, such as notifications, so that no caller waits until they are sent.
 package background
 
 import (

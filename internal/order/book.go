@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/background"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
 )
 
 //go:embed book.sql
@@ -25,7 +25,7 @@ const (
 // processes may do so, because each skips the orders that another one has locked.
 func (s *Service) keepBooks(ctx context.Context) error {
 	failed := false // the last run
-	return reconcile.Every(ctx, bookEvery, s.log, func(ctx context.Context) {
+	return background.Every(ctx, bookEvery, s.log, func(ctx context.Context) {
 		n, err := s.store.Book(ctx)
 		switch {
 		case ctx.Err() != nil: // the process stops

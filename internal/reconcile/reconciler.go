@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/robfig/cron/v3"
 	"golang.org/x/sync/errgroup"
 
+	"example.com/shop/internal/background"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 )
@@ -119,7 +119,7 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 		return intact, ids, err
 	}
 	_, last, _ := read(ctx)
-	return Every(ctx, probeEvery, reconcilers[0].log, func(ctx context.Context) {
+	return background.Every(ctx, probeEvery, reconcilers[0].log, func(ctx context.Context) {
 		intact, ids, err := read(ctx)
 		for i, r := range reconcilers {
 			if err == nil && intact[i] && ids == last {
@@ -142,7 +142,7 @@ const redisTimeout = time.Second
 func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error {
 	for {
 		began := time.Now()
-		survive(ctx, r.log, sweep)
+		background.Do(ctx, r.log, sweep)
 		// The wait has a bound besides the schedule, because a cron expression follows the wall clock, which an
 		// operator may set back.
 		idle := time.Until(began.Add(r.cfg.Lookahead / 2))
@@ -262,27 +262,3 @@ func (r *Reconciler) Last(ctx context.Context) (report *Report, age time.Duratio
 // databaseTimeout is the longest time for a call to the database, because a connection whose other end is gone would
 // delay a sweep, and with it all later ones.
 const databaseTimeout = 15 * time.Second
-
-// Every calls job in each interval, first after one interval, until ctx ends. Then it returns nil.
-func Every(ctx context.Context, interval time.Duration, log *slog.Logger, job func(context.Context)) error {
-	ticks := time.NewTicker(interval)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticks.C:
-			survive(ctx, log, job)
-		}
-	}
-}
-
-// survive calls a job, and logs a panic, which ends only this call.
-func survive(ctx context.Context, log *slog.Logger, job func(context.Context)) {
-	defer func() {
-		if p := recover(); p != nil {
-			log.ErrorContext(ctx, "a periodic job panicked, and is tried again", "panic", p, "stack", string(debug.Stack()))
-		}
-	}()
-	job(ctx)
-}

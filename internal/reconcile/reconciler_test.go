@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -250,31 +249,6 @@ func TestRunSweepsByTheSchedule(t *testing.T) {
 		}
 		if n := sweeps.Load(); n != 21 {
 			t.Errorf("%d sweeps in ten minutes, want 21: one at the start and one every 30 s", n)
-		}
-	})
-}
-
-// TestEvery calls a job for a minute that panics at first, and then takes longer than its interval. It is called again.
-func TestEvery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Second)
-		defer cancel()
-		var calls []time.Duration
-		began := time.Now()
-		err := Every(ctx, 10*time.Second, slog.New(slog.DiscardHandler), func(context.Context) {
-			calls = append(calls, time.Since(began))
-			switch len(calls) {
-			case 1:
-				panic("broken")
-			case 2:
-				<-time.After(15 * time.Second)
-			}
-		})
-		const s = time.Second
-		if want := []time.Duration{10 * s, 20 * s, 35 * s, 40 * s, 50 * s, 60 * s}; err != nil ||
-			!slices.Equal(calls, want) {
-			t.Errorf("the job was called after %v, and Every returns %v; want calls after %v, and no error", calls,
-				err, want)
 		}
 	})
 }

@@ -36,8 +36,8 @@ var neighbours = map[string][]string{
 		"internal/reconcile", "internal/rest", "internal/timeout", "migrations",
 	},
 	"payments": {
-		"e2e/shoptest", "internal/app", "internal/delay", "internal/demo", "internal/faulttest",
-		"internal/keyset", "internal/order", "internal/postgres", "internal/reconcile", "internal/rest", "internal/shop",
+		"e2e/shoptest", "internal/app", "internal/background", "internal/delay", "internal/demo", "internal/faulttest",
+		"internal/keyset", "internal/order", "internal/postgres", "internal/rest", "internal/shop",
 		"internal/testenv", "internal/testenv/parttest", "internal/timeout", "migrations", "web",
 	},
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/background"
 	"example.com/shop/payments/internal/provider"
 )
 
@@ -72,7 +72,7 @@ func (r *Reconciliation) RunHourly(ctx context.Context) error {
 		}
 	}
 	lookOnce(ctx)
-	return reconcile.Every(ctx, look, r.log, lookOnce)
+	return background.Every(ctx, look, r.log, lookOnce)
 }
 
 // Run reads the books from the stored position, or again from an earlier time if from is one, has what they know

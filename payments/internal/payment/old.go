@@ -8,7 +8,7 @@ import (
 
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/background"
 )
 
 const (
@@ -26,7 +26,7 @@ const deleteOldSQL = `DELETE FROM provider_events WHERE id IN (
 
 // runDeletions deletes old events every hour, until ctx ends.
 func runDeletions(ctx context.Context, db *gorm.DB, log *slog.Logger) error {
-	return reconcile.Every(ctx, deleteEvery, log, func(ctx context.Context) {
+	return background.Every(ctx, deleteEvery, log, func(ctx context.Context) {
 		if err := deleteOld(ctx, db, maxDeleted); err != nil && ctx.Err() == nil {
 			log.WarnContext(ctx, "old events of payments are not deleted; it is tried again", "error", err)
 		}
