@@ -12,16 +12,16 @@ import (
 func kindLabel(kind string) prometheus.Labels { return prometheus.Labels{"kind": kind} }
 
 type workerMetrics struct {
-	outcomes *prometheus.CounterVec
-	lost     prometheus.Counter
-	handling prometheus.Histogram
+	deliveries *prometheus.CounterVec
+	lost       prometheus.Counter
+	handling   prometheus.Histogram
 }
 
 func newWorkerMetrics(reg prometheus.Registerer, kind string) workerMetrics {
 	f := promauto.With(reg)
 	return workerMetrics{
-		outcomes: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "delay_settled_total", ConstLabels: kindLabel(kind),
+		deliveries: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "delay_deliveries_total", ConstLabels: kindLabel(kind),
 			Help: "Deliveries that a worker acknowledged, retried or buried, by outcome: done, retry or bury.",
 		}, []string{"outcome"}),
 		lost: f.NewCounter(prometheus.CounterOpts{
@@ -38,7 +38,7 @@ func newWorkerMetrics(reg prometheus.Registerer, kind string) workerMetrics {
 
 func newPublished(reg prometheus.Registerer, kind string) *prometheus.CounterVec {
 	published := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "delay_published_total", ConstLabels: kindLabel(kind),
+		Name: "delay_publishes_total", ConstLabels: kindLabel(kind),
 		Help: "Publishes on the fast path, by result: ok, failed or breaker_open.",
 	}, []string{"result"})
 	// Create the series now, at 0: increase() in Prometheus does not count the event that creates a series.

@@ -341,7 +341,7 @@ func (w *Worker) writeOutcomes(ctx context.Context, b Batch, outcomes []Outcome)
 	var errs []error
 	count := func(outcome string, wanted, written int, err error) {
 		errs = append(errs, err)
-		w.metrics.outcomes.WithLabelValues(outcome).Add(float64(written))
+		w.metrics.deliveries.WithLabelValues(outcome).Add(float64(written))
 		if lost := wanted - written; err == nil && lost > 0 {
 			w.metrics.lost.Add(float64(lost))
 			w.log.Warn("leases ended before the outcomes of their tasks were written; the tasks are delivered again",

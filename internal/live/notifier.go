@@ -28,7 +28,7 @@ func newNotifier(h *hub, log *slog.Logger, reg prometheus.Registerer) *backgroun
 		Batch:    1000,
 		Interval: 50 * time.Millisecond,
 		Lost: promauto.With(reg).NewCounter(prometheus.CounterOpts{
-			Name: "feed_hints_lost_total",
+			Name: "feed_notifications_lost_total",
 			Help: "Notifications that no hub received, because Redis did not answer in time or too many were waiting.",
 		}),
 	}, log)

@@ -29,7 +29,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200},
 		}),
 		rejected: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "orders_refused_total",
+			Name: "orders_rejected_total",
 			Help: "Placements rejected, by reason: the code of the problem.",
 		}, []string{"reason"}),
 		paid: f.NewCounter(prometheus.CounterOpts{

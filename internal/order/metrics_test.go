@@ -53,7 +53,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{
-		"orders_placed_total": 5, "orders_refused_total out-of-stock": 1, "orders_paid_total": 1,
+		"orders_placed_total": 5, "orders_rejected_total out-of-stock": 1, "orders_paid_total": 1,
 		"orders_cancelled_total customer": 1, "orders_cancelled_total timeout": 2,
 		"order_cancel_lateness_seconds worker": 1, "order_cancel_lateness_seconds reconciler": 1,
 	} {

@@ -61,7 +61,7 @@ func TestOverload(t *testing.T) {
 		})
 		<-placing.arrived
 	}
-	counted := counter(t, s.Metrics, "orders_refused_total", "overloaded")
+	counted := counter(t, s.Metrics, "orders_rejected_total", "overloaded")
 	if _, _, err := s.Service.Place(t.Context(), customer, unknown); parttest.ClassOf(err) != rest.Overloaded {
 		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 	}
@@ -73,7 +73,7 @@ func TestOverload(t *testing.T) {
 				headers, a.status, a.header, a.body)
 		}
 	}
-	if got := counter(t, s.Metrics, "orders_refused_total", "overloaded") - counted; got != 4 {
+	if got := counter(t, s.Metrics, "orders_rejected_total", "overloaded") - counted; got != 4 {
 		t.Errorf("4 rejected placements are counted as %v", got)
 	}
 	for _, request := range []struct {
