@@ -1,7 +1,7 @@
 -- Writes the orders that a batch places, and owes the tasks that cancel them. A sign-up writes nothing: the customer's
 -- row is written with the first order. PostgreSQL checks the foreign keys at the end of the statement.
 --
--- One element for each order: $1 ids · $2 customers · $3 totals · $4 currencies · $5 idempotency keys, or NULL
+-- One element for each order: $1 ids · $2 customers · $3 totals · $4 currencies · $5 idempotency keys, or '' for none
 -- $6 fingerprints, or NULL without a key · $7 spans, or NULL if not traced
 -- $8 time of the placement · $9 deadline · $10 kind of the task
 -- One element for each line: $11 orders · $12 products · $13 quantities · $14 prices · $15 names
@@ -15,7 +15,9 @@ customer AS (
 placed AS (
     INSERT INTO orders (id, customer_id, total_cents, currency, idempotency_key, fingerprint, span,
                         created_at, expires_at)
-    SELECT o.*, $8::timestamptz, $9::timestamptz FROM o
+    SELECT id, customer_id, total_cents, currency, nullif(idempotency_key, ''), fingerprint, span, $8::timestamptz,
+           $9::timestamptz
+    FROM o
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at) SELECT $10::text, id::text, $9::timestamptz FROM o

@@ -87,8 +87,8 @@ func (s *Service) placeBatch(
 		defer func() { end(err) }()
 	}
 	const maxRuns = 3 // one repetition usually suffices
-	for range maxRuns {
-		err = s.placeOnce(ctx, placings, skipLocked)
+	for run := range maxRuns {
+		err = s.placeOnce(ctx, placings, skipLocked, run > 0)
 		lost := postgres.Away(err) && ctx.Err() == nil
 		if !lost && !postgres.Duplicate(err) {
 			break
@@ -147,13 +147,7 @@ func (s *Store) waitForProduct(ctx context.Context, id string) error {
 	return nil
 }
 
-// key returns the idempotency key of a placement, or nil without one.
-func (p *placing) key() *string {
-	if p.IdempotencyKey == "" {
-		return nil
-	}
-	return &p.IdempotencyKey
-}
+func (p *placing) key() customerKey { return customerKey{p.customer, p.IdempotencyKey} }
 
 func spansOf(placings []*placing) [][]byte {
 	spans := make([][]byte, len(placings))
@@ -165,10 +159,10 @@ func spansOf(placings []*placing) [][]byte {
 
 // placeOnce runs the transaction for a batch: it locks and reads what the placements need, decides them in their order
 // of arrival, and writes the orders.
-func (s *Service) placeOnce(ctx context.Context, batch []*placing, skipLocked bool) error {
+func (s *Service) placeOnce(ctx context.Context, batch []*placing, skipLocked, isRepeated bool) error {
 	return postgres.Transact(ctx, s.store.db, func(tx *postgres.Tx) error {
 		tx.Queue(`SELECT set_config('lock_timeout', $1, true)`, strconv.FormatInt(placementLockWait.Milliseconds(), 10))
-		needs := readNeeds(tx, batch, skipLocked)
+		needs := readNeeds(tx, batch, skipLocked, isRepeated)
 		bounded := s.cfg.MaxOpenOrders > 0 || s.cfg.MaxOpenUnits > 0
 		if bounded {
 			needs.readOpen(tx, batch)
@@ -206,16 +200,23 @@ func lackingStock(batch []*placing) (short []*placing) {
 type needs struct {
 	products map[uuid.UUID]Product
 	locked   map[uuid.UUID]bool // the products that another session has locked
-	existing map[int]existing   // by the number of the placement, from 1
+	existing map[customerKey]existingOrder
+	placed   map[uuid.UUID]bool // the orders of the batch that a lost transaction has placed
 	open     map[uuid.UUID][]pendingLine
 	now      time.Time // by the database's clock, with all locks
 	read     time.Time // when now arrived here
 }
 
-// existing is an order that exists for a placement.
-type existing struct {
-	ID          uuid.UUID
-	Fingerprint []byte // nil if the order was placed without an idempotency key
+// customerKey is an idempotency key of a customer.
+type customerKey struct {
+	customer uuid.UUID
+	key      string
+}
+
+// existingOrder is the order that was placed with an idempotency key.
+type existingOrder struct {
+	id          uuid.UUID
+	fingerprint []byte
 }
 
 // pendingLine is a line of an order of a customer, which is open until it is due.
@@ -227,17 +228,20 @@ type pendingLine struct {
 // readNeeds queues the statements that lock and read what a batch needs: first the products, and then the customers,
 // are locked. The other statements follow the locks, because a statement that waits for a lock still sees the orders as
 // they were before its wait. With skipLocked no product is waited for.
-func readNeeds(tx *postgres.Tx, batch []*placing, skipLocked bool) *needs {
+func readNeeds(tx *postgres.Tx, batch []*placing, skipLocked, isRepeated bool) *needs {
 	n := &needs{
-		products: map[uuid.UUID]Product{}, locked: map[uuid.UUID]bool{}, existing: map[int]existing{},
-		open: map[uuid.UUID][]pendingLine{},
+		products: map[uuid.UUID]Product{}, locked: map[uuid.UUID]bool{}, existing: map[customerKey]existingOrder{},
+		placed: map[uuid.UUID]bool{}, open: map[uuid.UUID][]pendingLine{},
 	}
-	var products, ids, customers uuids
-	keys := make([]*string, len(batch))
-	for i, p := range batch {
+	var products, ids, customers, customersOfKeys uuids
+	var keys []string
+	for _, p := range batch {
 		add(&ids, p.id)
 		add(&customers, p.customer)
-		keys[i] = p.key()
+		if p.IdempotencyKey != "" {
+			add(&customersOfKeys, p.customer)
+			keys = append(keys, p.IdempotencyKey)
+		}
 		for _, line := range p.Lines {
 			add(&products, line.ProductID)
 		}
@@ -255,11 +259,17 @@ func readNeeds(tx *postgres.Tx, batch []*placing, skipLocked bool) *needs {
 		each(tx, lockSQL, columns, store, products)
 	}
 	tx.Queue(lockCustomersSQL, customers)
-	var number int
-	var found existing
-	each(tx, existingSQL, []any{&number, &found.ID, &found.Fingerprint}, func() {
-		n.existing[number] = found
-	}, ids, customers, keys)
+	if len(keys) > 0 {
+		var key customerKey
+		var found existingOrder
+		each(tx, existingSQL, []any{&key.customer, &key.key, &found.id, &found.fingerprint}, func() {
+			n.existing[key] = found
+		}, customersOfKeys, keys)
+	}
+	if isRepeated {
+		var id uuid.UUID
+		each(tx, `SELECT id FROM orders WHERE id = ANY ($1::uuid[])`, []any{&id}, func() { n.placed[id] = true }, ids)
+	}
 	tx.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error {
 		n.read = time.Now()
 		return row.Scan(&n.now)
@@ -299,13 +309,9 @@ func add(ids *uuids, id uuid.UUID) { *ids = append(*ids, pgtype.UUID{Bytes: id, 
 // decide decides the placements of a batch in their order of arrival, and returns the accepted ones. It may be called
 // again, when more is known.
 func (n *needs) decide(batch []*placing, cfg Config) (accepted []*placing) {
-	type key struct {
-		customer uuid.UUID
-		key      string
-	}
-	left := maps.Clone(n.products)               // what the accepted placements leave of each product
-	open := map[uuid.UUID][]openLine{}           // of each customer, the newest order first
-	placed := make(map[key]*placing, len(batch)) // the accepted placements with an idempotency key
+	left := maps.Clone(n.products)     // what the accepted placements leave of each product
+	existing := maps.Clone(n.existing) // with the orders of the accepted placements
+	open := map[uuid.UUID][]openLine{} // of each customer, the newest order first
 	for customer, lines := range n.open {
 		for _, line := range lines {
 			if n.now.Before(line.due) {
@@ -313,19 +319,19 @@ func (n *needs) decide(batch []*placing, cfg Config) (accepted []*placing) {
 			}
 		}
 	}
-	for i, p := range batch {
+	for _, p := range batch {
 		p.order, p.existing, p.rejection, p.locked = nil, uuid.Nil, nil, false
-		found, exists := n.existing[i+1]
-		if earlier := placed[key{p.customer, p.IdempotencyKey}]; earlier != nil {
-			found, exists = existing{earlier.id, earlier.fingerprint()}, true
-		}
+		found, exists := existing[p.key()]
 		switch {
-		case exists && found.ID != p.id && !bytes.Equal(found.Fingerprint, p.fingerprint()):
+		case n.placed[p.id]:
+			p.existing = p.id
+			continue
+		case exists && !bytes.Equal(found.fingerprint, p.fingerprint()):
 			p.rejection = rest.KeyReused.Errorf(
-				"The Idempotency-Key belongs to order %s, which has other lines.", found.ID)
+				"The Idempotency-Key belongs to order %s, which has other lines.", found.id)
 			continue
 		case exists:
-			p.existing = found.ID
+			p.existing = found.id
 			continue
 		case slices.ContainsFunc(p.Lines, func(line Line) bool { return n.locked[line.ProductID] }):
 			p.locked = true
@@ -338,7 +344,7 @@ func (n *needs) decide(batch []*placing, cfg Config) (accepted []*placing) {
 		p.task = delay.At(p.id.String(), p.order.DueAt, n.now.Add(time.Since(n.read)))
 		accepted = append(accepted, p)
 		if p.IdempotencyKey != "" {
-			placed[key{p.customer, p.IdempotencyKey}] = p
+			existing[p.key()] = existingOrder{p.id, p.fingerprint()}
 		}
 		for _, line := range p.Lines {
 			product := left[line.ProductID]
@@ -371,15 +377,14 @@ func (n *needs) order(p *placing, timeout time.Duration) *Order {
 func queuePlaced(tx *postgres.Tx, accepted []*placing) {
 	var ids, customers, ordersOfLines, products, reserved uuids
 	var totals, quantities, prices, units []int64
-	var currencies, names []string
-	var keys []*string
+	var currencies, keys, names []string
 	var fingerprints [][]byte
 	taken := map[uuid.UUID]int64{}
 	for _, p := range accepted {
 		add(&ids, p.id)
 		add(&customers, p.customer)
 		totals, currencies = append(totals, p.order.TotalCents), append(currencies, p.order.Currency)
-		keys, fingerprints = append(keys, p.key()), append(fingerprints, p.fingerprint())
+		keys, fingerprints = append(keys, p.IdempotencyKey), append(fingerprints, p.fingerprint())
 		for _, item := range p.order.Items {
 			add(&ordersOfLines, p.id)
 			add(&products, item.ProductID)
