@@ -61,7 +61,7 @@ func (b *bench) limitOfPlace(ctx context.Context, round int) error {
 		return err
 	}
 	c := b.cell(place, pgbenchPlace, round)
-	r, err := pgbench.Place(ctx, pgbench.Load{
+	r, err := pgbench.Place(ctx, pgbench.Options{
 		Database: b.databaseURL, Module: b.module, Clients: pgbenchClients, Products: products, For: b.PlaceFor,
 	})
 	if errors.Is(err, pgbench.ErrMissing) {

@@ -112,7 +112,7 @@ func values(samples []sample, of func(sample) float64) (all []float64) {
 func placeWithPgbench(b *testing.B, s *loadtest.Site, clients, products int) sample {
 	b.Helper()
 	before := s.Usage()
-	r, err := pgbench.Place(b.Context(), pgbench.Load{
+	r, err := pgbench.Place(b.Context(), pgbench.Options{
 		Database: s.Database, Module: "..", Clients: clients, Products: products, For: *placeFor,
 	})
 	if errors.Is(err, pgbench.ErrMissing) {

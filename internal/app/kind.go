@@ -118,13 +118,13 @@ func (all Kinds) Backlog(ctx context.Context) (count int64, oldest time.Duration
 
 // Sweep sweeps the tables of all kinds, and returns the sum of the reports. If the sweep of a kind cannot start, for
 // example because another process sweeps the same table, Sweep sweeps the others before it returns the error. It
-// returns [reconcile.ErrBusy] only if there is no other error.
+// returns [reconcile.ErrSweeping] only if there is no other error.
 func (all Kinds) Sweep(ctx context.Context) (sum reconcile.Report, err error) {
 	reports := make([]reconcile.Report, len(all))
 	for i, k := range all {
 		report, sweepErr := k.Reconciler.Sweep(ctx)
 		reports[i] = report
-		if err == nil || errors.Is(err, reconcile.ErrBusy) && sweepErr != nil {
+		if err == nil || errors.Is(err, reconcile.ErrSweeping) && sweepErr != nil {
 			err = sweepErr
 		}
 	}

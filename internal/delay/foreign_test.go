@@ -140,7 +140,7 @@ func TestForeignScores(t *testing.T) {
 func TestTaskInSeveralSets(t *testing.T) {
 	for name, test := range map[string]struct {
 		in   func(s shard) []string
-		want State
+		want TaskState
 	}{
 		"scheduled and leased":       {func(s shard) []string { return []string{s.due, s.leased} }, Leased},
 		"scheduled and dead":         {func(s shard) []string { return []string{s.due, s.dead} }, Dead},

@@ -9,22 +9,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// State is the state of a task.
-type State uint8
+// TaskState is the state of a task.
+type TaskState uint8
 
 // The states of a task. The script locate returns the same numbers.
 const (
-	Absent    State = iota // the queue does not have the task
-	Scheduled              // the task waits for its due time, or is due and waits for a worker
-	Leased                 // a worker has claimed the task
-	Dead                   // the task is a dead letter
+	Absent    TaskState = iota // the queue does not have the task
+	Scheduled                  // the task waits for its due time, or is due and waits for a worker
+	Leased                     // a worker has claimed the task
+	Dead                       // the task is a dead letter
 )
 
-func (s State) String() string { return [...]string{"absent", "scheduled", "leased", "dead"}[s] }
+func (s TaskState) String() string { return [...]string{"absent", "scheduled", "leased", "dead"}[s] }
 
 // Location is the state of a task in the queue.
 type Location struct {
-	State    State
+	State    TaskState
 	Left     time.Duration // the time until a scheduled task is due, or until a lease ends, by Redis's clock
 	Attempts int           // failed attempts so far
 }
@@ -54,7 +54,7 @@ func (q *Queue) Locate(ctx context.Context, ids []string) ([]Location, error) {
 		}
 		for k, i := range g.indexes {
 			found[i] = Location{
-				State: State(values[3*k]), Left: fromMicros(values[3*k+1]), Attempts: int(values[3*k+2]),
+				State: TaskState(values[3*k]), Left: fromMicros(values[3*k+1]), Attempts: int(values[3*k+2]),
 			}
 		}
 	}

@@ -69,7 +69,7 @@ func TestRelayPublishesMessagesOlderThanTheGrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []State{Scheduled, Scheduled, Absent, Absent} {
+	for i, want := range []TaskState{Scheduled, Scheduled, Absent, Absent} {
 		if locations[i].State != want {
 			t.Errorf("task %d is %+v, want state %v", i, locations[i], want)
 		}
@@ -425,7 +425,7 @@ func TestBreaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, o, 0, "a")
-	var lines testenv.Log
+	var lines testenv.LogBuffer
 	p := NewPublisher(q, o, slog.New(slog.NewTextHandler(&lines, nil)), nil)
 	for range breakerFailures {
 		if p.Publish(t.Context(), In("a", time.Hour)) {

@@ -27,7 +27,7 @@ var contract []byte
 type Faults struct {
 	process *app.Process
 	redis   devstack.Server
-	known   map[string]Fault
+	known   map[string]Action
 	more    More
 
 	mu           sync.Mutex // locked while a fault is injected or removed
@@ -36,13 +36,13 @@ type Faults struct {
 	switchWorker chan struct{} // runWorker receives from it to pause the worker, then to resume it, and so on
 }
 
-// Fault injects or removes a fault.
-type Fault func(context.Context) error
+// Action injects or removes a fault.
+type Action func(context.Context) error
 
 // More is what another module adds to a demo: faults by their names in the path of the request, and a function that
 // returns values of their state by name. The function may be nil.
 type More struct {
-	Faults map[string]Fault
+	Faults map[string]Action
 	State  func() map[string]any
 }
 
@@ -50,7 +50,7 @@ type More struct {
 // pause them.
 func Add(p *app.Process, redis devstack.Server, more More) {
 	f := &Faults{process: p, redis: redis, more: more, switchWorker: make(chan struct{})}
-	f.known = map[string]Fault{
+	f.known = map[string]Action{
 		"redis-stop": f.stopRedis, "redis-start": f.startRedis, "redis-wipe": f.wipeRedis,
 		"worker-pause": f.pauseWorker(true), "worker-resume": f.pauseWorker(false),
 	}
@@ -121,7 +121,7 @@ func (f *Faults) wipeRedis(ctx context.Context) error {
 
 // pauseWorker returns the fault that pauses or resumes the worker. It waits until runWorker receives. It stops waiting
 // when ctx ends, because runWorker no longer receives after the demo has begun to stop.
-func (f *Faults) pauseWorker(paused bool) Fault {
+func (f *Faults) pauseWorker(paused bool) Action {
 	return func(ctx context.Context) error {
 		if f.workerPaused.Load() == paused {
 			return nil

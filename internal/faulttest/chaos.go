@@ -28,18 +28,18 @@ var (
 // ChaosFault is a fault that the chaos test injects into one part of a deployment. The function begin begins the fault
 // and returns a function that ends it. If the fault affects one of several processes or rows, pick selects which one.
 type ChaosFault struct {
-	Name  string
-	Part  Part
-	Begin func(d *Deployment, pick int) (end func())
+	Name   string
+	Target Target
+	Begin  func(d *Deployment, pick int) (end func())
 }
 
-// Part is a part of a deployment. At most one fault affects a part at a time. Faults end in the order of their parts,
+// Target is a part of a deployment. At most one fault affects a part at a time. Faults end in the order of their parts,
 // because a process that replaces a killed one starts only if it can connect to PostgreSQL.
-type Part int
+type Target int
 
 // The parts that each deployment has.
 const (
-	PostgresServer Part = iota
+	PostgresServer Target = iota
 	RedisServer
 	PostgresNetwork
 	RedisNetwork
@@ -275,10 +275,10 @@ func draw(rng *rand.Rand, faults []ChaosFault, total time.Duration) (plan []stag
 			last: time.Duration(100+rng.IntN(4900)) * time.Millisecond,
 			calm: time.Duration(rng.IntN(3000)) * time.Millisecond,
 		}
-		if second := faults[rng.IntN(len(faults))]; second.Part != s.faults[0].Part {
+		if second := faults[rng.IntN(len(faults))]; second.Target != s.faults[0].Target {
 			s.faults = append(s.faults, second)
 		}
-		slices.SortFunc(s.faults, func(a, b ChaosFault) int { return int(a.Part - b.Part) })
+		slices.SortFunc(s.faults, func(a, b ChaosFault) int { return int(a.Target - b.Target) })
 		plan = append(plan, s)
 		planned += s.last + s.calm
 	}

@@ -10,10 +10,10 @@ import (
 // was extended.
 func TestNearCalls(t *testing.T) {
 	const s = time.Second
-	unknown, confirmed := Outcome{Unknown: true}, Outcome{State: State{Status: Confirmed}}
-	extended, pending := Outcome{State: State{Status: Pending, Extensions: 1}}, Outcome{State: State{Status: Pending}}
-	late, cancelled := Outcome{Rejected: RejectedLate}, Outcome{Rejected: RejectedCancelled}
-	do := func(o Operation, began time.Duration, outcome Outcome) Entry {
+	unknown, confirmed := Response{Unknown: true}, Response{State: State{Status: Confirmed}}
+	extended, pending := Response{State: State{Status: Pending, Extensions: 1}}, Response{State: State{Status: Pending}}
+	late, cancelled := Response{Rejected: RejectedLate}, Response{Rejected: RejectedCancelled}
+	do := func(o Operation, began time.Duration, outcome Response) Entry {
 		return Entry{call{Operation: o}, outcome, began, began + s/100}
 	}
 	for name, test := range map[string]struct {
@@ -29,11 +29,11 @@ func TestNearCalls(t *testing.T) {
 		"no decision":                   {history{do(Get, 7*s/2, pending)}, [sides]int{}},
 		"after, but of a row that ends": {history{do(Cancel, 9*s/2, cancelled)}, [sides]int{}},
 		"after the end": {history{do(Confirm, 7*s/2, confirmed),
-			do(Cancel, 9*s/2, Outcome{Rejected: RejectedConfirmed})}, [sides]int{1, 0, 1}},
+			do(Cancel, 9*s/2, Response{Rejected: RejectedConfirmed})}, [sides]int{1, 0, 1}},
 		"while it ends": {history{do(Confirm, 7*s/2, confirmed), do(Confirm, 7*s/2, confirmed)}, [sides]int{2, 0, 0}},
 		"before the extended deadline": {history{do(Extend, 7*s/2, extended), do(Confirm, 17*s/4, confirmed)},
 			[sides]int{2, 0, 0}},
-		"settled after the deadline": {history{do(Settle, 9*s/2, Outcome{Undone: true})}, [sides]int{0, 1, 0}},
+		"settled after the deadline": {history{do(Settle, 9*s/2, Response{Undone: true})}, [sides]int{0, 1, 0}},
 	} {
 		began := time.Now()
 		v := &Visit{

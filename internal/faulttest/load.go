@@ -313,7 +313,7 @@ func (l *Load) check() figures {
 			found.Status = Absent
 		}
 		whole := append(v.History.with(counted[v]),
-			Entry{call{Operation: Get}, Outcome{State: found.State}, at, at}).timed(l.d.times)
+			Entry{call{Operation: Get}, Response{State: found.State}, at, at}).timed(l.d.times)
 		if !whole.possible() {
 			l.Violated("%s (%s): no row can have this history; its last entry is the state in the database: %v",
 				v.Key, v.Plan, whole)
@@ -397,7 +397,7 @@ func (l *Load) checkBound(v *Visit, e Entry, byID map[string]*Visit, counted map
 			continue
 		}
 		bodies = append(bodies, other.body)
-		seen := Entry{call{Operation: count}, Outcome{State: State{Status: Pending, ID: id}}, e.Began, e.Ended}
+		seen := Entry{call{Operation: count}, Response{State: State{Status: Pending, ID: id}}, e.Began, e.Ended}
 		counted[other] = append(counted[other], seen)
 	}
 	if !l.d.Service.Bounds.Exceeds(v.body, bodies) {

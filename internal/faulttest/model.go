@@ -84,8 +84,8 @@ const (
 	RejectedByParty    Rejection = "by party"   // the second party refuses to deal with the row
 )
 
-// Outcome is the content of a response, as far as the model knows it.
-type Outcome struct {
+// Response is the content of a response, as far as the model knows it.
+type Response struct {
 	Unknown  bool // no response came, or the response does not tell whether the call took effect
 	Created  bool // this call created the row
 	Undone   bool // the second party's success was undone; otherwise it confirmed the row
@@ -95,14 +95,14 @@ type Outcome struct {
 }
 
 // endsRow reports whether a response tells that the row has ended.
-func (o Outcome) endsRow() bool {
+func (o Response) endsRow() bool {
 	return !o.Unknown && (slices.Contains([]Status{Confirmed, Cancelled, TimedOut}, o.Status) ||
 		o.Rejected == RejectedConfirmed || o.Rejected == RejectedCancelled)
 }
 
 // step returns the states in which a row may be after a call with this outcome. It returns none if the outcome is
 // wrong.
-func step(s State, c call, o Outcome) (next []State) {
+func step(s State, c call, o Response) (next []State) {
 	for _, now := range elapse(s, c) {
 		after, allowed := apply(now, c, o)
 		if allowed {
@@ -167,7 +167,7 @@ func (s State) shown() State {
 }
 
 // apply returns the state after a call, and reports whether the outcome is right.
-func apply(s State, c call, o Outcome) (State, bool) {
+func apply(s State, c call, o Response) (State, bool) {
 	if o.ID != "" && s.Status != Absent {
 		if s.ID != "" && s.ID != o.ID {
 			return s, false // a second row under the same key
@@ -225,7 +225,7 @@ func apply(s State, c call, o Outcome) (State, bool) {
 }
 
 // closed returns the state after a call of close, and reports whether the outcome is right.
-func closed(s State, o Outcome) (State, bool) {
+func closed(s State, o Response) (State, bool) {
 	after := s
 	switch {
 	case o.Unknown && s.Hold != free:
@@ -288,7 +288,7 @@ var rowModel = (&porcupine.NondeterministicModel{
 	Init: func() []any { return []any{State{Status: Absent}} },
 	Step: func(s, c, o any) []any {
 		var next []any
-		for _, state := range step(s.(State), c.(call), o.(Outcome)) {
+		for _, state := range step(s.(State), c.(call), o.(Response)) {
 			next = append(next, state)
 		}
 		return next
@@ -301,7 +301,7 @@ const never = time.Duration(math.MaxInt64)
 // Entry is a call with its outcome. Its times are those of one monotonic clock.
 type Entry struct {
 	call
-	Outcome
+	Response
 	Began, Ended time.Duration
 }
 
@@ -343,7 +343,7 @@ func (h history) possible() bool {
 	var ops []porcupine.Operation
 	for i, e := range h {
 		ops = append(ops, porcupine.Operation{
-			ClientId: i, Input: e.call, Output: e.Outcome, Call: int64(e.Began), Return: int64(e.Ended),
+			ClientId: i, Input: e.call, Output: e.Response, Call: int64(e.Began), Return: int64(e.Ended),
 		})
 	}
 	const limit = time.Minute // a history has about ten calls

@@ -9,18 +9,18 @@ import (
 // TestHistories checks that the model accepts possible histories and rejects impossible ones.
 func TestHistories(t *testing.T) {
 	const s = time.Second
-	is := func(status Status) Outcome { return Outcome{State: State{Status: status, ID: "a"}} }
-	created := Outcome{Created: true, State: State{Status: Pending, ID: "a"}}
-	second := Outcome{State: State{Status: Pending, ID: "b"}}
-	none := Outcome{State: State{Status: Absent}}
-	isHeld := Outcome{State: State{Status: Pending, ID: "a", Hold: Held}}
-	isClosed := Outcome{State: State{ID: "a"}}
-	isExtended := func(status Status) Outcome { return Outcome{State: State{Status: status, ID: "a", Extensions: 1}} }
-	isExtendedTwice := func(status Status) Outcome { return Outcome{State: State{Status: status, ID: "a", Extensions: 2}} }
-	confirming, undone := Outcome{}, Outcome{Undone: true}
-	rejected := func(why Rejection) Outcome { return Outcome{Rejected: why} }
-	lost := Outcome{Unknown: true}
-	do := func(operation Operation, began, ended time.Duration, o Outcome) Entry {
+	is := func(status Status) Response { return Response{State: State{Status: status, ID: "a"}} }
+	created := Response{Created: true, State: State{Status: Pending, ID: "a"}}
+	second := Response{State: State{Status: Pending, ID: "b"}}
+	none := Response{State: State{Status: Absent}}
+	isHeld := Response{State: State{Status: Pending, ID: "a", Hold: Held}}
+	isClosed := Response{State: State{ID: "a"}}
+	isExtended := func(status Status) Response { return Response{State: State{Status: status, ID: "a", Extensions: 1}} }
+	isExtendedTwice := func(status Status) Response { return Response{State: State{Status: status, ID: "a", Extensions: 2}} }
+	confirming, undone := Response{}, Response{Undone: true}
+	rejected := func(why Rejection) Response { return Response{Rejected: why} }
+	lost := Response{Unknown: true}
+	do := func(operation Operation, began, ended time.Duration, o Response) Entry {
 		if o.Unknown {
 			ended = never
 		}
@@ -87,7 +87,7 @@ func TestHistories(t *testing.T) {
 		"key used again, the row shown": {history{do(Create, 0, s, created),
 			do(reuse, s, 2*s, is(Pending))}, false},
 		"key used again, a second row": {history{do(Create, 0, s, created),
-			do(reuse, s, 2*s, Outcome{Created: true, State: second.State})}, false},
+			do(reuse, s, 2*s, Response{Created: true, State: second.State})}, false},
 		"key used again, before the row": {history{do(reuse, 0, s, rejected(RejectedReuse)),
 			do(Create, 2*s, 3*s, created)}, false},
 		"timed out before the deadline": {history{do(Create, 0, s, created),
@@ -218,7 +218,7 @@ func TestHistories(t *testing.T) {
 		"extended after the deadline": {history{do(Create, 0, s, created),
 			do(Extend, 4*s, 5*s, isExtended(Pending))}, false},
 		"held and extended, settled late": {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld),
-			do(Extend, 5*s/2, 5*s/2, Outcome{State: State{Status: Pending, ID: "a", Hold: Held,
+			do(Extend, 5*s/2, 5*s/2, Response{State: State{Status: Pending, ID: "a", Hold: Held,
 				Extensions: 1}}), do(Settle, 7*s, 20*s, confirming), do(Get, 20*s, 20*s, isExtended(Confirmed))}, true},
 	}
 	at := func(began, ended time.Duration) Entry { return do(count, began, ended, is(Pending)) }

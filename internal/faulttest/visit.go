@@ -382,11 +382,11 @@ func (v *Visit) Send(o Operation, r Request, decode func(body []byte) (State, er
 }
 
 // Record adds a call to the history. The caller holds v.mu.
-func (v *Visit) Record(o Operation, result Outcome, began, ended time.Duration) {
+func (v *Visit) Record(o Operation, result Response, began, ended time.Duration) {
 	if o == Hold && result.Rejected != "" {
 		// The service holds a row before it asks the second party, so that other calls may see the row held before
 		// this one is rejected.
-		v.History = append(v.History, Entry{call{Operation: o}, Outcome{Unknown: true}, began, ended})
+		v.History = append(v.History, Entry{call{Operation: o}, Response{Unknown: true}, began, ended})
 	}
 	if result.Unknown {
 		ended = never
@@ -403,9 +403,9 @@ func (v *Visit) RowID() string {
 
 // interpret returns the outcome of a response, and a message if the response breaks the contract. decode is that of
 // send.
-func (s *Service) interpret(a Answer, err error, decode func(body []byte) (State, error)) (_ Outcome, wrong string) {
-	unknown := Outcome{Unknown: true}
-	rejected := Outcome{Rejected: a.Rejected}
+func (s *Service) interpret(a Answer, err error, decode func(body []byte) (State, error)) (_ Response, wrong string) {
+	unknown := Response{Unknown: true}
+	rejected := Response{Rejected: a.Rejected}
 	switch {
 	case err != nil && a.Status != 0:
 		return unknown, fmt.Sprintf("the response breaks the contract: %v: %s", err, a.Body)
@@ -420,7 +420,7 @@ func (s *Service) interpret(a Answer, err error, decode func(body []byte) (State
 		if err != nil {
 			return unknown, err.Error()
 		}
-		return Outcome{Created: a.Status == http.StatusCreated, State: after}, ""
+		return Response{Created: a.Status == http.StatusCreated, State: after}, ""
 	case rejected.Rejected == RejectedBound:
 		if rejected.Open, err = s.Bounds.Open(a.Body); err != nil {
 			return unknown, fmt.Sprintf("%v: %s", err, a.Body)

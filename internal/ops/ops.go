@@ -137,7 +137,7 @@ func (a *api) sweep(c *gin.Context) error {
 	ctx, cancel := rest.ExtendDeadline(c, time.Minute) // a sweep may read all pending rows
 	defer cancel()
 	report, err := a.process.Kinds.Sweep(ctx)
-	if errors.Is(err, reconcile.ErrBusy) {
+	if errors.Is(err, reconcile.ErrSweeping) {
 		return rest.Busy.Errorf("A sweep is under way in this or another process. Repeat the request when it is done.")
 	}
 	if err != nil {

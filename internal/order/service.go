@@ -30,7 +30,7 @@ type Hooks struct {
 	// Placed is called after an order was placed, with the time to its deadline. It must not block.
 	Placed func(id string, left time.Duration)
 	// Tracer traces placements.
-	Tracer Tracer
+	Tracer PlacementTracer
 
 	// NoPayAtOnce tells that customers pay orders only where another package holds them, by [Service.Update].
 	NoPayAtOnce bool

@@ -7,9 +7,9 @@ import (
 	"example.com/shop/internal/keyset"
 )
 
-// Tracer traces placements. A span is stored with the order, so that what is done with the order later can link to
-// it, also after Redis was wiped.
-type Tracer interface {
+// PlacementTracer traces placements. A span is stored with the order, so that what is done with the order later can
+// link to it, also after Redis was wiped.
+type PlacementTracer interface {
 	// Span returns the span of a request, or nil if the request is not traced.
 	Span(ctx context.Context) []byte
 	// StartBatch begins a span of the transaction that places a batch, and returns the function that ends it. spans has

@@ -8,15 +8,15 @@ import (
 	"github.com/jackc/pgx/v5/multitracer"
 )
 
-// Tracer sees the statements of sessions.
-type Tracer interface {
+// StatementTracer sees the statements of sessions.
+type StatementTracer interface {
 	pgx.QueryTracer
 	pgx.BatchTracer
 }
 
 // TraceBy makes a tracer see the statements of a pool that [Open] made, which has no tracer until then. Call it while
 // no statement runs.
-func TraceBy(pool *sql.DB, t Tracer) {
+func TraceBy(pool *sql.DB, t StatementTracer) {
 	tracers := pool.Driver().(tracedDriver).tracers
 	tracers.QueryTracers, tracers.BatchTracers = []pgx.QueryTracer{t}, []pgx.BatchTracer{t}
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ErrBusy means that another process or goroutine is sweeping.
-var ErrBusy = errors.New("another sweep is under way")
+// ErrSweeping means that another process or goroutine is sweeping.
+var ErrSweeping = errors.New("another sweep is under way")
 
 // lockIdle is the longest time for which a sweep has its lock, because a sweep that hangs stops the sweeps of all
 // processes for that long.
@@ -35,7 +35,7 @@ func (r *Reconciler) lock(ctx context.Context) (*sql.Tx, error) {
 	case err != nil:
 		err = fmt.Errorf("take the lock of the sweeps: %w", err)
 	case !locked:
-		err = ErrBusy
+		err = ErrSweeping
 	default:
 		return tx, nil
 	}

@@ -60,7 +60,7 @@ func (m metrics) setStuck(last Report) { m.stuck.Set(float64(last.Locked + last.
 // notStarted counts a sweep that could not start: skipped if another sweep has the lock, else failed.
 func (m metrics) notStarted(err error) {
 	result := "failed"
-	if errors.Is(err, ErrBusy) {
+	if errors.Is(err, ErrSweeping) {
 		result = "skipped"
 	}
 	m.sweeps.WithLabelValues(result).Inc()

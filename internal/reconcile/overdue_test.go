@@ -27,7 +27,7 @@ func TestSweepGoesOnPastRowsThatCannotBeTimedOut(t *testing.T) {
 	const page = pageSize
 	tests := map[string]struct {
 		overdue        []fate
-		outcome        Outcome
+		outcome        SweepOutcome
 		locked, failed int
 	}{
 		"none":      {nil, OK, 0, 0},

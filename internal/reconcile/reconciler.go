@@ -39,7 +39,7 @@ type Reconciler struct {
 	metrics  metrics
 
 	overdue overdueRows
-	outcome Outcome // of the last sweep; only sweepAndLog uses it
+	outcome SweepOutcome // of the last sweep; only sweepAndLog uses it
 }
 
 // pendingRows is the part of a table of package timeout that a reconciler uses.
@@ -165,7 +165,7 @@ func (r *Reconciler) sweepAndLog(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil: // the reconciler stops
 		return
-	case errors.Is(err, ErrBusy):
+	case errors.Is(err, ErrSweeping):
 		r.log.DebugContext(ctx, "no sweep, because another process is sweeping")
 		if last, _, err := r.Last(ctx); err == nil && last != nil {
 			r.metrics.setStuck(*last)
@@ -192,8 +192,8 @@ func (r *Reconciler) sweepAndLog(ctx context.Context) {
 	}
 }
 
-// Sweep compares and repairs once. It returns [ErrBusy] if another sweep is under way, and another error if it could
-// not start. Errors during the sweep are in the report.
+// Sweep compares and repairs once. It returns [ErrSweeping] if another sweep is under way, and another error if it
+// could not start. Errors during the sweep are in the report.
 func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 	// The transaction of the lock ends with its context. So a timer ends this context while PostgreSQL must answer, and
 	// not during the sweep.

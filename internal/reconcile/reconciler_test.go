@@ -55,8 +55,8 @@ func TestHungSweepLosesItsLock(t *testing.T) {
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, ErrBusy) {
-			t.Fatalf("a sweep while another one hangs returned %v, want ErrBusy", err)
+		if !errors.Is(err, ErrSweeping) {
+			t.Fatalf("a sweep while another one hangs returned %v, want ErrSweeping", err)
 		}
 		<-tick.C
 	}
@@ -160,7 +160,7 @@ func TestSweepsLogChanges(t *testing.T) {
 	defer db.Close()
 	f := newFixture(t, 0)
 	r := newTestReconciler(t, f)
-	var lines testenv.Log
+	var lines testenv.LogBuffer
 	r.db, r.log = db, slog.New(slog.NewTextHandler(&lines, nil))
 	for _, f.fails["Intact"] = range []bool{false, true, true, true, false, false} {
 		r.sweepAndLog(t.Context())

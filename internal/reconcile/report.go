@@ -8,29 +8,29 @@ import (
 	"example.com/shop/internal/clip"
 )
 
-// Outcome is the result of a sweep.
-type Outcome string
+// SweepOutcome says how a sweep ended.
+type SweepOutcome string
 
 // The outcomes of sweeps.
 const (
-	OK       Outcome = "ok"
-	Partial  Outcome = "partial"  // some overdue rows could not be timed out
-	Degraded Outcome = "degraded" // Redis returned an error; the overdue rows were timed out
-	Failed   Outcome = "failed"   // the table returned an error
+	OK       SweepOutcome = "ok"
+	Partial  SweepOutcome = "partial"  // some overdue rows could not be timed out
+	Degraded SweepOutcome = "degraded" // Redis returned an error; the overdue rows were timed out
+	Failed   SweepOutcome = "failed"   // the table returned an error
 )
 
 // maxReasons is the largest number of errors of failed rows in a report.
 const maxReasons = 3
 
 // severity orders the outcomes. If several outcomes apply to a sweep, the most severe one is reported.
-var severity = map[Outcome]int{OK: 0, Partial: 1, Degraded: 2, Failed: 3}
+var severity = map[SweepOutcome]int{OK: 0, Partial: 1, Degraded: 2, Failed: 3}
 
 // Report says what one sweep found and repaired.
 type Report struct {
-	StartedAt time.Time `json:"started_at"` // by this machine's clock, or by the database's in [Reconciler.Last]
-	Took      float64   `json:"took_seconds"`
-	Outcome   Outcome   `json:"outcome"`
-	Error     string    `json:"error"` // the reason of the outcome; empty if the outcome is ok
+	StartedAt time.Time    `json:"started_at"` // by this machine's clock, or by the database's in [Reconciler.Last]
+	Took      float64      `json:"took_seconds"`
+	Outcome   SweepOutcome `json:"outcome"`
+	Error     string       `json:"error"` // the reason of the outcome; empty if the outcome is ok
 
 	Examined int `json:"examined"` // pending rows that were compared with the queue
 	Dead     int `json:"dead"`     // examined rows whose task is a dead letter, which an operator must redrive
@@ -55,7 +55,7 @@ func (r Report) Clean() bool {
 }
 
 // worsen sets an outcome and its reason, unless the reason is nil or the current outcome is as severe.
-func (r *Report) worsen(outcome Outcome, reason error) {
+func (r *Report) worsen(outcome SweepOutcome, reason error) {
 	if reason != nil && severity[outcome] > severity[r.Outcome] {
 		r.Outcome, r.Error = outcome, clip.Text(reason.Error(), 1000)
 	}

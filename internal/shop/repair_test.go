@@ -231,8 +231,8 @@ func TestOneSweepAtATime(t *testing.T) {
 		lockName); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Kinds[0].Reconciler.Sweep(t.Context()); !errors.Is(err, reconcile.ErrBusy) {
-		t.Errorf("a sweep during another one returned %v, want ErrBusy", err)
+	if _, err := b.Kinds[0].Reconciler.Sweep(t.Context()); !errors.Is(err, reconcile.ErrSweeping) {
+		t.Errorf("a sweep during another one returned %v, want ErrSweeping", err)
 	}
 	// The session that holds the lock ends, as if its process had died.
 	testenv.Exec(t, a.Pool, `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'`)
@@ -263,7 +263,7 @@ func TestSweepsThroughPgBouncer(t *testing.T) {
 		for range 2 { // more sessions than one
 			sweeps.Go(func() error {
 				for swept := 0; swept < 3; swept++ {
-					if _, err := p.Kinds[0].Reconciler.Sweep(t.Context()); errors.Is(err, reconcile.ErrBusy) {
+					if _, err := p.Kinds[0].Reconciler.Sweep(t.Context()); errors.Is(err, reconcile.ErrSweeping) {
 						swept--
 					} else if err != nil {
 						return err

@@ -15,7 +15,7 @@ import (
 
 // The parts of a deployment that only payments have.
 const (
-	providerServer faulttest.Part = faulttest.Processes + 1 + iota
+	providerServer faulttest.Target = faulttest.Processes + 1 + iota
 	providerNetwork
 )
 
@@ -39,16 +39,16 @@ var providerFaults = []faulttest.ChaosFault{
 	turnedFault("webhooks late", knobs{Webhooks: "late"}),
 	turnedFault("webhooks reordered", knobs{Webhooks: "reordered"}),
 	turnedFault("API key rotated", knobs{Key: "sk_test_rotated"}),
-	{Name: "provider killed", Part: providerServer, Begin: func(d *faulttest.Deployment, _ int) func() { return providerOf(d).killed() }},
-	{Name: "network to the provider slow", Part: providerNetwork, Begin: func(d *faulttest.Deployment, _ int) func() {
+	{Name: "provider killed", Target: providerServer, Begin: func(d *faulttest.Deployment, _ int) func() { return providerOf(d).killed() }},
+	{Name: "network to the provider slow", Target: providerNetwork, Begin: func(d *faulttest.Deployment, _ int) func() {
 		providerOf(d).toAPI.Slow(100 * time.Millisecond)
 		return providerOf(d).toAPI.Heal
 	}},
-	{Name: "network to the provider cut", Part: providerNetwork, Begin: func(d *faulttest.Deployment, _ int) func() {
+	{Name: "network to the provider cut", Target: providerNetwork, Begin: func(d *faulttest.Deployment, _ int) func() {
 		providerOf(d).toAPI.Cut()
 		return providerOf(d).toAPI.Heal
 	}},
-	{Name: "network to the provider half-open", Part: providerNetwork, Begin: func(d *faulttest.Deployment, _ int) func() {
+	{Name: "network to the provider half-open", Target: providerNetwork, Begin: func(d *faulttest.Deployment, _ int) func() {
 		providerOf(d).toAPI.HalfOpen()
 		return providerOf(d).toAPI.Heal
 	}},
@@ -56,7 +56,7 @@ var providerFaults = []faulttest.ChaosFault{
 
 // turnedFault is a fault that lasts while knobs are turned.
 func turnedFault(name string, k knobs) faulttest.ChaosFault {
-	return faulttest.ChaosFault{Name: name, Part: providerServer, Begin: func(d *faulttest.Deployment, _ int) func() { return providerOf(d).turned(k) }}
+	return faulttest.ChaosFault{Name: name, Target: providerServer, Begin: func(d *faulttest.Deployment, _ int) func() { return providerOf(d).turned(k) }}
 }
 
 func providerOf(d *faulttest.Deployment) *provider { return d.Party.(*provider) }

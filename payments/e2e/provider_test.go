@@ -414,7 +414,7 @@ func (p *provider) Check(l *faulttest.Load) (figures []string) {
 					p.late++
 				}
 			}
-			v.Record(faulttest.Settle, faulttest.Outcome{Undone: !pay.Applied}, seen.began, time.Since(l.Began))
+			v.Record(faulttest.Settle, faulttest.Response{Undone: !pay.Applied}, seen.began, time.Since(l.Began))
 		}
 	}
 	for id, row := range unknown {

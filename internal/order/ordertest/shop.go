@@ -38,7 +38,7 @@ type Shop struct {
 	Published      *parttest.Published
 	Notified       *parttest.Notified
 	Metrics        *prometheus.Registry
-	Log            *testenv.Log
+	Log            *testenv.LogBuffer
 	URL            string
 }
 
@@ -54,7 +54,7 @@ func NewAt(t testing.TB, url string, changes ...func(*order.Config)) *Shop {
 	gdb, db := parttest.OpenDB(t, url, 20)
 	s := &Shop{
 		Store: order.NewStore(gdb), Gorm: gdb, DB: db, Published: &parttest.Published{},
-		Notified: &parttest.Notified{}, Metrics: prometheus.NewRegistry(), Log: &testenv.Log{}, URL: url,
+		Notified: &parttest.Notified{}, Metrics: prometheus.NewRegistry(), Log: &testenv.LogBuffer{}, URL: url,
 	}
 	cfg := order.Config{
 		Options: order.Options{OrderTimeout: Timeout, OrderExtension: Extension, MaxExtensions: MaxExtensions},

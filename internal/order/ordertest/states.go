@@ -80,12 +80,12 @@ func (s *Shop) Move(t testing.TB, id uuid.UUID, left time.Duration) error {
 	return err
 }
 
-// Operation does something to an order, for instance pays it. It returns the error that the caller of the service gets.
-type Operation func(t testing.TB, customer, id uuid.UUID) error
+// Step does something to an order, for instance pays it. It returns the error that the caller of the service gets.
+type Step func(t testing.TB, customer, id uuid.UUID) error
 
-// Operations returns the operations of package order, by name.
-func (s *Shop) Operations() map[string]Operation {
-	return map[string]Operation{
+// Steps returns the steps of package order, by name.
+func (s *Shop) Steps() map[string]Step {
+	return map[string]Step{
 		"pay": func(t testing.TB, customer, id uuid.UUID) error {
 			_, err := s.Pay(t.Context(), customer, id)
 			return err
@@ -104,15 +104,15 @@ func (s *Shop) Operations() map[string]Operation {
 	}
 }
 
-// Do does the steps, separated by commas, to an order: operations of package order, and those of others.
+// Do does the steps, separated by commas, to an order: steps of package order, and those of others.
 func (s *Shop) Do(t testing.TB, steps string, customer, id uuid.UUID) {
 	t.Helper()
-	operations := s.Operations()
+	known := s.Steps()
 	for step := range strings.SplitSeq(steps, ", ") {
 		after, passes := strings.CutPrefix(step, "pass ")
-		switch operation, ok := operations[step]; {
+		switch do, ok := known[step]; {
 		case ok:
-			if err := operation(t, customer, id); err != nil {
+			if err := do(t, customer, id); err != nil {
 				t.Fatalf("%s: %v", step, err)
 			}
 		case passes:

@@ -144,7 +144,7 @@ func sumLedger(ledger []stripesim.Payment) []providerMoney {
 
 // faults returns the provider's faults and their state, by their names in the contract.
 func (p *demoProvider) faults() demo.More {
-	faults := map[string]demo.Fault{}
+	faults := map[string]demo.Action{}
 	for fault, api := range map[string]string{
 		"provider-up": "up", "provider-down": "down", "provider-hung": "hung",
 		"provider-loses-answers": "loses_answers",
@@ -164,7 +164,7 @@ func (p *demoProvider) faults() demo.More {
 }
 
 // setKnob returns the fault that changes one knob of the simulator.
-func (p *demoProvider) setKnob(change func(*stripesim.Knobs)) demo.Fault {
+func (p *demoProvider) setKnob(change func(*stripesim.Knobs)) demo.Action {
 	return func(context.Context) error {
 		knobs := p.Knobs()
 		change(&knobs)

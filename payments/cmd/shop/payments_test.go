@@ -172,7 +172,7 @@ func TestNoFreeGoods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := waysToPay(t, test.provider, test.option)
-			log := &testenv.Log{}
+			log := &testenv.LogBuffer{}
 			a := openApp(t, &o, o.Config(program()), slog.NewTextHandler(log, nil))
 			testenv.Must(t, a.store.SeedProducts(t.Context()))
 			handler, err := a.Handler()
@@ -413,8 +413,8 @@ func TestSweepOfOtherKinds(t *testing.T) {
 	release := testenv.HoldLock(t, a.Pool, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, "reconcile "+first.Name)
 	_, err := a.Kinds.Sweep(t.Context())
 	release()
-	if !errors.Is(err, reconcile.ErrBusy) {
-		t.Errorf("Sweep returns %v, want ErrBusy", err)
+	if !errors.Is(err, reconcile.ErrSweeping) {
+		t.Errorf("Sweep returns %v, want ErrSweeping", err)
 	}
 	for _, k := range others {
 		if last, _, err := k.Reconciler.Last(t.Context()); err != nil || last == nil {

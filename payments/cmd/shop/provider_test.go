@@ -34,7 +34,7 @@ func TestProvider(t *testing.T) {
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var log testenv.Log
+	var log testenv.LogBuffer
 	shop := program()
 	shop.Out, shop.Err = io.Discard, &log
 	ended := make(chan error, 1)

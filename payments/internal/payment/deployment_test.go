@@ -31,8 +31,8 @@ type accountOf struct {
 func (p accountOf) Account(context.Context) (string, error) { return p.id, p.err }
 
 // restartAs gives the shop the calls of a process with a name and a key, and returns its log and its metrics.
-func (s *shop) restartAs(p provider.Provider, name, key string) (*provider.Calls, *testenv.Log, *prometheus.Registry) {
-	log, metrics := &testenv.Log{}, prometheus.NewRegistry()
+func (s *shop) restartAs(p provider.Provider, name, key string) (*provider.Calls, *testenv.LogBuffer, *prometheus.Registry) {
+	log, metrics := &testenv.LogBuffer{}, prometheus.NewRegistry()
 	calls := payment.NewGuardedCalls(s.gorm, p, name, key, slog.New(slog.NewTextHandler(log, nil)), metrics)
 	s.setCalls(calls)
 	return calls, log, metrics

@@ -22,8 +22,8 @@ var ErrMissing = errors.New("no pgbench in PATH or in /usr/lib/postgresql: insta
 // ID is the format of the id of the n-th product, from 1. pgbench can compute it.
 const ID = "00000000-0000-7000-8000-%012d"
 
-// Load describes what pgbench does.
-type Load struct {
+// Options say what pgbench does.
+type Options struct {
 	Database string        // the URL of the database, which has the products
 	Module   string        // the directory of the module, for its statements
 	Clients  int           // connections
@@ -31,8 +31,8 @@ type Load struct {
 	For      time.Duration // at least a second
 }
 
-// Result is the result of a load.
-type Result struct {
+// Measurement is what pgbench measured.
+type Measurement struct {
 	Rate   float64 // orders per second
 	Orders int
 	CPU    time.Duration // processor time of pgbench itself
@@ -44,40 +44,40 @@ var (
 )
 
 // Place places orders of one item each. It uses prepared statements.
-func Place(ctx context.Context, l Load) (r Result, err error) {
+func Place(ctx context.Context, o Options) (m Measurement, err error) {
 	pgbench, err := find()
 	if err != nil {
-		return r, err
+		return m, err
 	}
-	script, err := placeScript(filepath.Join(l.Module, "internal", "order"), l.Products)
+	script, err := placeScript(filepath.Join(o.Module, "internal", "order"), o.Products)
 	if err != nil {
-		return r, err
+		return m, err
 	}
 	dir, err := os.MkdirTemp("", "pgbench-")
 	if err != nil {
-		return r, err
+		return m, err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // it holds nothing but the script
 	file := filepath.Join(dir, "place.sql")
 	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
-		return r, err
+		return m, err
 	}
-	cmd := exec.CommandContext(ctx, pgbench, "-n", "-M", "prepared", "-c", strconv.Itoa(l.Clients), "-j", "2",
-		"-T", strconv.Itoa(max(1, int(l.For.Seconds()))), "-f", file, l.Database)
+	cmd := exec.CommandContext(ctx, pgbench, "-n", "-M", "prepared", "-c", strconv.Itoa(o.Clients), "-j", "2",
+		"-T", strconv.Itoa(max(1, int(o.For.Seconds()))), "-f", file, o.Database)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return r, fmt.Errorf("pgbench: %w: %s", err, out)
+		return m, fmt.Errorf("pgbench: %w: %s", err, out)
 	}
-	r.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	m.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	n, err := number(orders, out)
 	if err != nil {
-		return r, err
+		return m, err
 	}
-	if r.Orders = int(n); r.Orders == 0 {
-		return r, nil // pgbench prints no rate
+	if m.Orders = int(n); m.Orders == 0 {
+		return m, nil // pgbench prints no rate
 	}
-	r.Rate, err = number(rate, out)
-	return r, err
+	m.Rate, err = number(rate, out)
+	return m, err
 }
 
 // find returns the path of pgbench. Of Debian's packages it prefers the newest.
