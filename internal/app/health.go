@@ -56,8 +56,8 @@ func FindViolations(ctx context.Context, db *gorm.DB, full bool, statement strin
 	return violations, nil
 }
 
-// Row is what a table says of one of its rows, for operators who ask where the row is.
-type Row struct {
+// FoundRow is what a table says of one of its rows, for operators who ask where the row is.
+type FoundRow struct {
 	ID      string     `json:"id"`
 	Kind    string     `json:"-"`        // of the task that times out the row
 	Status  string     `json:"status"`   // as the table has it

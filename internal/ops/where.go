@@ -20,12 +20,12 @@ import (
 var whereContract []byte
 
 // Find returns the row that has an id. For the id "" it returns the rows that are overdue for the longest time.
-type Find func(ctx context.Context, id string) ([]app.Row, error)
+type Find func(ctx context.Context, id string) ([]app.FoundRow, error)
 
 // where tells where a row is. The row, the outbox and Redis are read one after the other, so a row that ends meanwhile
 // may seem to lack its task.
 type where struct {
-	app.Row
+	app.FoundRow
 	Next  string `json:"next"`  // what has happened, and what happens next
 	Tasks []task `json:"tasks"` // the tasks that wait somewhere, and always the task that times out the row
 }
@@ -75,7 +75,7 @@ func readWhere(ctx context.Context, kinds app.Kinds, find Find, id string) ([]wh
 	}
 	ids, found := make([]string, len(rows)), make([]where, len(rows))
 	for i, row := range rows {
-		ids[i], found[i] = row.ID, where{Row: row, Tasks: []task{}}
+		ids[i], found[i] = row.ID, where{FoundRow: row, Tasks: []task{}}
 	}
 	redis, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()

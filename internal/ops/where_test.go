@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 // site has a table with one row, the queue of the tasks that time out its rows, and that of another kind of task.
 // Nothing moves the tasks from the outbox to the queue.
 type site struct {
-	row    app.Row
+	row    app.FoundRow
 	rdb    redis.UniversalClient
 	queue  *delay.Queue
 	outbox *delay.Outbox
@@ -43,7 +43,7 @@ func newSite(t *testing.T) *site {
 	rdb, err := delay.Connect(testenv.Redis(t))
 	testenv.Must(t, err)
 	t.Cleanup(func() { rdb.Close() })
-	s := &site{rdb: rdb, row: app.Row{ID: uuid.NewString(), Kind: timeoutKind, Status: "pending"}}
+	s := &site{rdb: rdb, row: app.FoundRow{ID: uuid.NewString(), Kind: timeoutKind, Status: "pending"}}
 	s.pass(0)
 	for _, kind := range []string{otherKind, timeoutKind} {
 		s.queue, err = delay.NewQueue(rdb, kind, 1)
@@ -63,11 +63,11 @@ func (s *site) pass(age time.Duration) {
 }
 
 // find is the [Find] of the table.
-func (s *site) find(_ context.Context, id string) ([]app.Row, error) {
+func (s *site) find(_ context.Context, id string) ([]app.FoundRow, error) {
 	if id != "" && id != s.row.ID {
 		return nil, nil
 	}
-	return []app.Row{s.row}, nil
+	return []app.FoundRow{s.row}, nil
 }
 
 // relay moves the task of the row from the outbox to the queue, where it is due after the time left.
@@ -168,16 +168,16 @@ func TestSentence(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 31, 9, 41, 0, 0, time.UTC)
 	paid := at.Add(-1500 * time.Millisecond)
-	pending := func(overdue time.Duration) app.Row {
-		return app.Row{Kind: "k", Status: "pending", DueAt: at, At: at.Add(overdue)}
+	pending := func(overdue time.Duration) app.FoundRow {
+		return app.FoundRow{Kind: "k", Status: "pending", DueAt: at, At: at.Add(overdue)}
 	}
 	for name, test := range map[string]struct {
-		row   app.Row
+		row   app.FoundRow
 		tasks []task
 		want  string
 	}{
 		"ended": {
-			app.Row{Status: "paid", DueAt: at, EndedAt: &paid, EndedBy: "provider"}, nil,
+			app.FoundRow{Status: "paid", DueAt: at, EndedAt: &paid, EndedBy: "provider"}, nil,
 			"It was paid by the provider at 2026-01-31T09:40:58.500Z, and its due time was 2026-01-31T09:41:00.000Z.",
 		},
 		"a dead letter": {
@@ -197,7 +197,7 @@ func TestSentence(t *testing.T) {
 				"A sweep of the reconciler times out what the workers miss.",
 		},
 	} {
-		w := where{Row: test.row, Tasks: test.tasks}
+		w := where{FoundRow: test.row, Tasks: test.tasks}
 		if got := w.sentence(); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, test.want)
 		}

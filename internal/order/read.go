@@ -106,7 +106,7 @@ func (s *Service) List(
 
 // Where returns what operators ask about the order that has an id. For the id "" it returns the orders that are overdue
 // for the longest time, at most 20.
-func (s *Service) Where(ctx context.Context, id string) ([]app.Row, error) {
+func (s *Service) Where(ctx context.Context, id string) ([]app.FoundRow, error) {
 	if id == "" {
 		return s.where(ctx, nil)
 	}
@@ -117,7 +117,7 @@ func (s *Service) Where(ctx context.Context, id string) ([]app.Row, error) {
 }
 
 // where runs where.sql for an order, or for the overdue orders if order is nil.
-func (s *Service) where(ctx context.Context, order *uuid.UUID) (rows []app.Row, err error) {
+func (s *Service) where(ctx context.Context, order *uuid.UUID) (rows []app.FoundRow, err error) {
 	if err := s.store.db.WithContext(ctx).Raw(whereSQL, order, CancelKind).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read where orders are: %w", err)
 	}

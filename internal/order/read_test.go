@@ -30,7 +30,7 @@ func TestWhereFindsOrders(t *testing.T) {
 }
 
 // where returns what operators are told about an order.
-func where(t *testing.T, s *shop, id uuid.UUID) app.Row {
+func where(t *testing.T, s *shop, id uuid.UUID) app.FoundRow {
 	t.Helper()
 	rows, err := s.Where(t.Context(), id.String())
 	testenv.Must(t, err)
