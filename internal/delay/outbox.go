@@ -46,6 +46,14 @@ const deleteSQL = `
 // Delete removes the rows of messages that are in Redis. It leaves a row that is due earlier than a message of [At],
 // and a row that another session has locked. It ignores messages without a row.
 func (o *Outbox) Delete(ctx context.Context, msgs []Message) error {
+	return remove(ctx, o.db, o.kind, msgs)
+}
+
+type execer interface {
+	ExecContext(ctx context.Context, statement string, args ...any) (sql.Result, error)
+}
+
+func remove(ctx context.Context, db execer, kind string, msgs []Message) error {
 	ids, dues := make([]string, len(msgs)), make([]*time.Time, len(msgs))
 	for i, m := range msgs {
 		ids[i] = m.ID
@@ -53,7 +61,7 @@ func (o *Outbox) Delete(ctx context.Context, msgs []Message) error {
 			dues[i] = &m.rowDue
 		}
 	}
-	if _, err := o.db.ExecContext(ctx, deleteSQL, o.kind, ids, dues); err != nil {
+	if _, err := db.ExecContext(ctx, deleteSQL, kind, ids, dues); err != nil {
 		return fmt.Errorf("delete published messages: %w", err)
 	}
 	return nil
@@ -100,47 +108,48 @@ func eachTask(rows *sql.Rows, do func(id string, d time.Duration)) error {
 	return rows.Err()
 }
 
-// takeSQL removes messages that are older than the grace, the oldest first, and returns the time left until each is
-// due. SKIP LOCKED lets several relays take different messages at the same time.
+// takeSQL locks messages that are older than the grace, the oldest first, and returns the time left until each is due.
+// SKIP LOCKED lets several relays take different messages at the same time.
 //
 // The transaction is idle while the messages are published, for longer than other transactions may be.
 //
-// The condition on infinity is the predicate of the index outbox_oldest. The rows are deleted by their ctids, which the
-// lock fixes, because a join with the subquery can execute the subquery again for each row of the table.
+// The condition on infinity is the predicate of the index outbox_oldest.
 const takeSQL = `
 	WITH setting AS MATERIALIZED (SELECT set_config('idle_in_transaction_session_timeout', '10s', true))
-	DELETE FROM outbox WHERE ctid = ANY (ARRAY(
-		SELECT ctid FROM outbox
-		WHERE (SELECT count(*) FROM setting) = 1 AND kind = $1 AND created_at <= now() - $2 * interval '1 microsecond' AND created_at > '-infinity'
-		ORDER BY created_at LIMIT $3 FOR UPDATE SKIP LOCKED
-	))
-	RETURNING task_id, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint`
+	SELECT task_id, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint FROM outbox
+	WHERE (SELECT count(*) FROM setting) = 1
+	  AND kind = $1 AND created_at <= now() - $2 * interval '1 microsecond' AND created_at > '-infinity'
+	ORDER BY created_at LIMIT $3 OFFSET $4 FOR UPDATE SKIP LOCKED`
 
-// take removes up to limit messages that are older than grace, and passes them to publish. It commits only after
-// publish has succeeded, so a crash in between leaves the messages in the outbox.
-func (o *Outbox) take(ctx context.Context, grace time.Duration, limit int, publish func([]Message) error) (int, error) {
+// take passes up to limit messages that are older than grace to publish, after the oldest ones whose number is skip, and
+// removes those that publish has published. It commits only then, so a crash in between leaves all of them in the
+// outbox. It returns the number of the messages that it has taken, and the error of publish.
+func (o *Outbox) take(
+	ctx context.Context, grace time.Duration, limit, skip int, publish func([]Message) (published []Message, err error),
+) (taken, removed int, err error) {
 	tx, err := o.db.BeginTx(ctx, nil)
 	if err != nil {
-		return 0, fmt.Errorf("begin the transaction of the relay: %w", err)
+		return 0, 0, fmt.Errorf("begin the transaction of the relay: %w", err)
 	}
 	defer tx.Rollback() //nolint:errcheck // no effect after a commit
 
-	rows, err := tx.QueryContext(ctx, takeSQL, o.kind, grace.Microseconds(), limit)
+	rows, err := tx.QueryContext(ctx, takeSQL, o.kind, grace.Microseconds(), limit, skip)
 	if err != nil {
-		return 0, fmt.Errorf("take from the outbox: %w", err)
+		return 0, 0, fmt.Errorf("take from the outbox: %w", err)
 	}
 	var msgs []Message
 	if err := eachTask(rows, func(id string, left time.Duration) { msgs = append(msgs, In(id, left)) }); err != nil {
-		return 0, fmt.Errorf("take from the outbox: %w", err)
+		return 0, 0, fmt.Errorf("take from the outbox: %w", err)
 	}
-	if len(msgs) == 0 {
-		return 0, nil
+	published, publishErr := publish(msgs)
+	if len(published) == 0 {
+		return len(msgs), 0, publishErr
 	}
-	if err := publish(msgs); err != nil {
-		return 0, err
+	if err := remove(ctx, tx, o.kind, published); err != nil {
+		return 0, 0, err
 	}
 	if err := tx.Commit(); err != nil {
-		return 0, fmt.Errorf("commit the transaction of the relay: %w", err)
+		return 0, 0, fmt.Errorf("commit the transaction of the relay: %w", err)
 	}
-	return len(msgs), nil
+	return len(msgs), len(published), publishErr
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,44 +25,67 @@ type Publisher struct {
 	queue     *Queue
 	outbox    *Outbox
 	budget    time.Duration // the longest time for one Publish, with its retries
-	breaker   *gobreaker.CircuitBreaker[struct{}]
+	breakers  []*breaker    // of each shard, because another shard may be on a node that answers
 	log       *slog.Logger
 	results   *prometheus.CounterVec
 	published chan Message
 }
 
+type breaker = gobreaker.CircuitBreaker[struct{}]
+
 // NewPublisher returns a publisher. Its [Publisher.Run] must run too, because it deletes the rows.
 func NewPublisher(q *Queue, o *Outbox, log *slog.Logger, reg prometheus.Registerer) *Publisher {
-	log = log.With("kind", q.kind)
-	return &Publisher{
-		queue: q, outbox: o, budget: 100 * time.Millisecond, log: log,
+	p := &Publisher{
+		queue: q, outbox: o, budget: 100 * time.Millisecond, log: log.With("kind", q.kind),
 		results: newPublished(reg, q.kind),
 		// The buffer keeps the messages that are published while rows are deleted.
 		published: make(chan Message, 8*flushRows),
-		breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
-			Name:        "redis",
-			Timeout:     breakerOpen,
-			ReadyToTrip: func(c gobreaker.Counts) bool { return int(c.ConsecutiveFailures) >= breakerFailures },
-			OnStateChange: func(_ string, from, to gobreaker.State) {
-				switch {
-				case from == gobreaker.StateClosed:
-					log.Warn("the publisher's circuit breaker opened: the relay publishes the messages until Redis is back")
-				case to == gobreaker.StateClosed:
-					log.Info("the publisher's circuit breaker closed: messages are published again")
-				}
-			},
-		}),
 	}
+	for shard := range q.shards {
+		p.breakers = append(p.breakers, newBreaker(p.log.With("shard", shard)))
+	}
+	return p
 }
 
-// Publish schedules messages whose outbox rows are committed, in one round trip to each node of Redis, and reports
-// whether it succeeded. It takes at most the budget, and returns at once while the breaker is open. Cancelling ctx
-// does not abort the publish, because the rows are committed already. The caller needs no error, because the relay
-// repeats a failed publish.
+func newBreaker(log *slog.Logger) *breaker {
+	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:        "redis",
+		Timeout:     breakerOpen,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return int(c.ConsecutiveFailures) >= breakerFailures },
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			switch {
+			case from == gobreaker.StateClosed:
+				log.Warn("the publisher's circuit breaker opened: the relay publishes the messages until Redis is back")
+			case to == gobreaker.StateClosed:
+				log.Info("the publisher's circuit breaker closed: messages are published again")
+			}
+		},
+	})
+}
+
+// Publish schedules messages whose outbox rows are committed, in one round trip to each shard at the same time, and
+// reports whether it succeeded. It takes at most the budget, and leaves out a shard while its breaker is open.
+// Cancelling ctx does not abort the publish, because the rows are committed already. The caller needs no error, because
+// the relay repeats a failed publish.
 func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.budget)
 	defer cancel()
-	_, err := p.breaker.Execute(func() (struct{}, error) {
+	var failed atomic.Bool
+	var all sync.WaitGroup
+	for shard, group := range p.queue.byShard(msgs) {
+		all.Go(func() {
+			if !p.publish(ctx, p.breakers[shard], group) {
+				failed.Store(true)
+			}
+		})
+	}
+	all.Wait()
+	return !failed.Load()
+}
+
+// publish is Publish for messages of one shard.
+func (p *Publisher) publish(ctx context.Context, b *breaker, msgs []Message) bool {
+	_, err := b.Execute(func() (struct{}, error) {
 		backoff := retry.WithJitterPercent(20, retry.NewExponential(10*time.Millisecond))
 		return struct{}{}, retry.Do(ctx, retry.WithMaxRetries(3, backoff), func(ctx context.Context) error {
 			return retry.RetryableError(p.queue.Schedule(ctx, msgs...))
@@ -79,7 +104,7 @@ func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
 		p.results.WithLabelValues("breaker_open").Add(float64(len(msgs)))
 	default:
 		p.results.WithLabelValues("failed").Add(float64(len(msgs)))
-		if p.breaker.State() == gobreaker.StateClosed { // otherwise the breaker has logged that it opened
+		if b.State() == gobreaker.StateClosed { // otherwise the breaker has logged that it opened
 			p.log.Warn("messages not published; the relay will publish them",
 				"messages", len(msgs), "first", msgs[0].ID, "error", err)
 		}

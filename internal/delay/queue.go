@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -93,6 +94,37 @@ func (q *Queue) Schedule(ctx context.Context, msgs ...Message) error {
 		return fmt.Errorf("schedule %s: %w", q.kind, err)
 	}
 	return nil
+}
+
+// scheduleByShard schedules the messages of each shard on its own, so that a shard whose Redis does not answer, or whose
+// key has a wrong type, keeps no other one waiting. It returns the scheduled messages, and the error of a shard.
+func (q *Queue) scheduleByShard(ctx context.Context, msgs []Message) (scheduled []Message, err error) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, group := range q.byShard(msgs) {
+		all.Go(func() {
+			failed := q.Schedule(ctx, group...)
+			mu.Lock()
+			defer mu.Unlock()
+			if failed != nil {
+				err = failed
+			} else {
+				scheduled = append(scheduled, group...)
+			}
+		})
+	}
+	all.Wait()
+	return scheduled, err
+}
+
+// byShard groups messages by the number of their shard.
+func (q *Queue) byShard(msgs []Message) map[int][]Message {
+	groups := make(map[int][]Message)
+	for _, m := range msgs {
+		n := q.shardOf(m.ID)
+		groups[n] = append(groups[n], m)
+	}
+	return groups
 }
 
 // Batch is the result of one claim: tasks of one shard under leases that end at the same time.

@@ -19,6 +19,7 @@ type Relay struct {
 	maxBackoff time.Duration // the longest sleep after failed runs
 	grace      time.Duration // the age up to which the relay leaves a row to the publisher
 	batch      int           // the largest number of messages in one transaction
+	skip       int           // the number of the oldest messages that cannot be copied now, and must not block others
 	timeout    time.Duration // the longest time for one transaction
 }
 
@@ -36,7 +37,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	wait := r.interval
 	failing := false
 	for ctx.Err() == nil {
-		n, err := r.runOnce(ctx)
+		relayed, full, err := r.runOnce(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			if !failing {
@@ -45,14 +46,17 @@ func (r *Relay) Run(ctx context.Context) error {
 			failing = true
 			r.metrics.failures.Inc()
 			wait = min(2*wait, r.maxBackoff)
+		case err == nil && full: // of newer messages: the oldest ones may still fail
 		case err == nil:
 			if failing {
-				r.log.Info("relay copies messages to Redis again", "messages", n)
+				r.log.Info("relay copies messages to Redis again", "messages", relayed)
 			}
 			failing = false
+		}
+		if relayed > 0 || err == nil {
 			wait = r.interval
 		}
-		if err != nil || n < r.batch {
+		if err != nil || !full {
 			select {
 			case <-time.After(wait):
 			case <-ctx.Done():
@@ -62,17 +66,24 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// runOnce copies one batch of the outbox to Redis and returns the number of its messages.
-func (r *Relay) runOnce(ctx context.Context) (int, error) {
+// runOnce copies one batch of the outbox to Redis, and returns the number of the messages that it has copied. If the
+// batch was full, there may be further messages, and the next run leaves out those that have failed.
+func (r *Relay) runOnce(ctx context.Context) (relayed int, full bool, err error) {
 	// Without a timeout a connection whose other end is gone would block the relay for ever.
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	n, err := r.outbox.take(ctx, r.grace, r.batch, func(msgs []Message) error {
+	taken, relayed, err := r.outbox.take(ctx, r.grace, r.batch, r.skip, func(msgs []Message) ([]Message, error) {
 		// The rows stay locked until Redis answers. If Redis hangs, the timeout releases them.
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		return r.queue.Schedule(ctx, msgs...)
+		return r.queue.scheduleByShard(ctx, msgs)
 	})
-	r.metrics.relayed.Add(float64(n))
-	return n, err
+	r.metrics.relayed.Add(float64(relayed))
+	full = taken == r.batch
+	if full && relayed < taken {
+		r.skip += taken - relayed
+	} else {
+		r.skip = 0
+	}
+	return relayed, full, err
 }

@@ -31,11 +31,12 @@ end
 
 -- Publishes a wake-up if the earliest due time has become earlier, or if the earliest task has been overdue for more
 -- than a second. Then workers are busy, or they sleep too long, because they lost a wake-up or because Redis's clock
--- jumped ahead. before is the lowest score of the due set, read before the script's first write to this set.
+-- jumped ahead. before is the lowest score of the due set, read before the script's first write to this set. pcall,
+-- because a user without a right to the channel must lose wake-ups only, and not the tasks.
 local function wake(due, before, at, channel, shard)
     local after = lowest_score(due)
     if after and (not before or time_left(after, 0) < time_left(before, 0) or time_left(before, at) < -1e6) then
-        redis.call('PUBLISH', channel, shard)
+        redis.pcall('PUBLISH', channel, shard)
     end
 end
 
