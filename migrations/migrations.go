@@ -111,8 +111,8 @@ func Check(ctx context.Context, db *sql.DB, others ...Set) (newer []string, err 
 	return newer, nil
 }
 
-// OtherModules returns the names of the modules, besides those of the given sets, whose migrations the database has.
-func OtherModules(ctx context.Context, db *sql.DB, known ...Set) (others []string, err error) {
+// OtherModules returns the names of the modules besides the core whose migrations the database has.
+func OtherModules(ctx context.Context, db *sql.DB) (others []string, err error) {
 	var tables []string
 	err = db.QueryRowContext(ctx, `
 		SELECT array_agg(relname::text ORDER BY relname) FROM pg_class
@@ -126,7 +126,7 @@ func OtherModules(ctx context.Context, db *sql.DB, known ...Set) (others []strin
 		if err != nil {
 			return nil, err
 		}
-		if len(have) > 0 && !slices.ContainsFunc(known, func(s Set) bool { return s.Table() == table }) {
+		if len(have) > 0 {
 			others = append(others, strings.TrimPrefix(table, prefix))
 		}
 	}

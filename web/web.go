@@ -37,15 +37,14 @@ type Extension struct {
 // marker is the line of a page that the server replaces by the lines of the extensions.
 const marker = "  <!-- The server writes the scripts of other Go modules here. See Extension in web.go. -->\n"
 
-// Add adds the pages to a process: index.html, the shop, at /; ops.html, the operators' page, at /ops; and their files
+// Part is the pages of a process: index.html, the shop, at /; ops.html, the operators' page, at /ops; and their files
 // below /assets. Each file of an extension needs a name of its own.
-func Add(p *app.Process, extensions ...Extension) error {
+func Part(extensions ...Extension) (app.Part, error) {
 	add, err := routes(extensions)
 	if err != nil {
-		return err
+		return app.Part{}, err
 	}
-	p.Add(app.Part{Routes: func(root, _ gin.IRouter) { add(root) }})
-	return nil
+	return app.Part{Routes: func(root, _ gin.IRouter) { add(root) }}, nil
 }
 
 func routes(extensions []Extension) (add func(gin.IRouter), err error) {

@@ -1,14 +1,15 @@
-// Command shop runs the service of package shop, which lists the parts that the service is made of.
+// Command shop runs the service of package shop, whose function New lists what the service is made of.
 package main
 
 import (
-	"context"
-
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/shop"
 )
 
-func main() { shop.Main(program(), &commands{}, alone) }
+func main() {
+	shop.SetGC()
+	app.Main(program(), &commands{})
+}
 
 // stamped is the version that the build sets with -ldflags "-X main.stamped=v1.2.3". It may be empty.
 var stamped string
@@ -27,16 +28,6 @@ type commands struct {
 	Reconcile shop.Sweep         `cmd:"" help:"Compare the tables with Redis once, repair the differences, and print the report."`
 	Doctor    shop.Doctor        `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
 	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
-	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
+	Demo      shop.Demo          `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
 	Version   app.VersionCommand `cmd:"" help:"Print the version."`
-}
-
-// alone says that no other module adds something to the service. The commands get it from [shop.Main].
-var alone shop.Neighbour
-
-// demoCommand is `shop demo`.
-type demoCommand struct{ shop.Demo }
-
-func (c *demoCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Demo.Run(ctx, program, nil)
 }

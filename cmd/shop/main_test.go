@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { programtest.Main(m, migrations.Up) }
 func runCommand(ctx context.Context, args []string, out io.Writer) int {
 	p := program()
 	p.Out, p.Err = out, out
-	return app.ExitCode(app.Run(ctx, p, &commands{}, args, alone), p)
+	return app.ExitCode(app.Run(ctx, p, &commands{}, args), p)
 }
 
 // openFull returns a process whose options have a value for each secret and each URL, so that no part is left out, and
@@ -34,8 +34,8 @@ func openFull(t testing.TB) (process *app.Process, opsToken string) {
 	testenv.Must(t, err)
 	o := c.Serve
 	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
-	s, err := shop.Open(t.Context(), o.Config(program()), &o.Options, alone, slog.New(slog.DiscardHandler))
+	p, err := shop.New(t.Context(), o.Config(program()), &o.Options, slog.New(slog.DiscardHandler))
 	testenv.Must(t, err)
-	t.Cleanup(s.Close)
-	return s.Process, o.Ops.OpsToken
+	t.Cleanup(p.Close)
+	return p, o.Ops.OpsToken
 }

@@ -11,7 +11,6 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/timeout"
 )
@@ -51,35 +50,28 @@ var (
 // rows describes the bookings that time out. To time out a booking means to expire it. Its shared rows are its seats.
 var rows = timeout.Rows{Table: "bookings", Due: "expires_at", TimeOut: expireSQL, Free: freeSQL}
 
-// addBookings adds bookings to a process: their routes, the kind of task that expires them, and their invariants.
-func addBookings(p *app.Process, o *options) error {
-	expire, err := p.NewKind(expireKind)
-	if err != nil {
-		return err
-	}
+// part is what bookings add to a process.
+func part(b *app.Base, expire *app.Kind, o *options) (app.Part, error) {
 	var customers *rest.Tokens // nil: the process does not serve the API
-	if p.Has(app.API) {
+	if b.Has(app.API) {
+		var err error
 		customers, err = rest.NewTokens(rest.TokenConfig{
 			Key: []byte(o.TokenKey), Issuer: "booking", Audience: "booking-customers",
 			Cookie: "booking_token", CookiePath: "/api", SignUp: "sign up with POST /api/customers",
 		})
 		if err != nil {
-			return app.Usage(err)
+			return app.Part{}, app.Usage(err)
 		}
 	}
-	bookings := newService(p.DB, o, expire.Publisher)
-	if err := expire.Handle(rows, delay.WorkerConfig{}); err != nil {
-		return err
-	}
-	p.Add(app.Part{
+	bookings := newService(b.DB, o, expire.Publisher)
+	return app.Part{
 		Contract:  [][]byte{contract, rest.SignUpContract},
 		Routes:    func(root, _ gin.IRouter) { addRoutes(root, customers, bookings) },
 		Relations: []string{"bookings_idempotency_key", "bookings_pending_deadline", "seats_taken"},
 		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
-			return app.FindViolations(ctx, p.DB, full, invariantsSQL, bound.Microseconds(), full)
+			return app.FindViolations(ctx, b.DB, full, invariantsSQL, bound.Microseconds(), full)
 		},
-	})
-	return nil
+	}, nil
 }
 
 // createTables creates the tables of bookings, unless they exist. With seed it adds sample screenings.

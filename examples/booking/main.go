@@ -42,7 +42,12 @@ func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 	if err := app.JoinErrors(c.Check(), c.check(c.Has(app.API))); err != nil {
 		return app.Usage(err)
 	}
-	return c.Serve.Run(ctx, program, c.open)
+	p, err := c.open(ctx, c.Config(program), app.NewLogger(program.Err, c.LogLevel, false))
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return p.Serve(ctx, c.HTTPAddr)
 }
 
 // migrateCommand is the command migrate. The migrations create the outbox, the table of the reconciler's reports, and
@@ -53,7 +58,7 @@ type migrateCommand struct {
 }
 
 func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Migrate.Run(ctx, program, nil, func(ctx context.Context, db *gorm.DB) error {
+	return c.Migrate.Run(ctx, program, func(ctx context.Context, db *gorm.DB) error {
 		return createTables(ctx, db, c.Seed)
 	})
 }

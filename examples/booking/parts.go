@@ -8,7 +8,6 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/ops"
-	"example.com/shop/internal/postgres"
 )
 
 // options are the options of bookings and of the operators' API.
@@ -38,18 +37,21 @@ func (o *options) check(api bool) error {
 	return app.JoinErrors(errs...)
 }
 
-// open opens a process with bookings and the operators' API.
-func (o *options) open(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error) {
-	cfg.OpsGuard, cfg.SessionSettings = o.Ops.Guard(), postgres.IndexPlans
-	connections, err := app.Connect(ctx, cfg, log)
+// open returns a process with bookings and the operators' API, which is connected to its servers.
+func (o *options) open(ctx context.Context, cfg app.Config, log *slog.Logger) (p *app.Process, err error) {
+	b, err := app.Connect(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	p := app.New(connections, cfg, log)
-	if err := addBookings(p, o); err != nil {
-		p.Close()
+	defer b.CloseOnError(&err)
+	expire, err := app.NewKind(b, expireKind, rows)
+	if err != nil {
 		return nil, err
 	}
-	ops.Add(p, p.Kinds[0], nil)
-	return p, nil
+	bookings, err := part(b, expire, o)
+	if err != nil {
+		return nil, err
+	}
+	kinds, parts := app.Kinds{expire}, app.Parts{bookings}
+	return app.New(b, kinds, append(parts, ops.Part(b, o.Ops, kinds, parts, nil))...)
 }

@@ -12,7 +12,6 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/timeout"
@@ -52,25 +51,17 @@ var contract []byte
 // rows describes the invitations that time out, that is, expire. Invitations share no rows.
 var rows = timeout.Rows{Table: "invitations", Due: "expires_at", TimeOut: expireSQL}
 
-// addInvitations adds to a process the routes, the kind of task that expires invitations, and the invariants.
-func addInvitations(p *app.Process, timeout time.Duration) error {
-	expire, err := p.NewKind(expireKind)
-	if err != nil {
-		return err
-	}
-	invitations := &store{db: p.DB}
-	if err := expire.Handle(rows, delay.WorkerConfig{}); err != nil {
-		return err
-	}
-	p.Add(app.Part{
+// part is what invitations add to a process. An invitation expires after timeout.
+func part(b *app.Base, expire *app.Kind, timeout time.Duration) app.Part {
+	invitations := &store{db: b.DB}
+	return app.Part{
 		Contract:  [][]byte{contract},
 		Routes:    func(root, _ gin.IRouter) { addRoutes(root, invitations, expire.Publisher, timeout) },
 		Relations: []string{"invitations_pending_deadline"},
 		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
-			return app.FindViolations(ctx, p.DB, full, invariantsSQL, bound.Microseconds(), full)
+			return app.FindViolations(ctx, b.DB, full, invariantsSQL, bound.Microseconds(), full)
 		},
-	})
-	return nil
+	}
 }
 
 func createTable(ctx context.Context, db *gorm.DB) error {

@@ -60,7 +60,12 @@ func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 	if err := app.JoinErrors(errs...); err != nil {
 		return app.Usage(err)
 	}
-	return c.Serve.Run(ctx, program, c.open)
+	p, err := c.open(ctx, c.Config(program), app.NewLogger(program.Err, c.LogLevel, false))
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return p.Serve(ctx, c.HTTPAddr)
 }
 
 // migrateCommand is the command migrate. The migrations create the outbox, the table of the reconciler's reports, and
@@ -68,7 +73,7 @@ func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 type migrateCommand struct{ app.Migrate }
 
 func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Migrate.Run(ctx, program, nil, createTable)
+	return c.Migrate.Run(ctx, program, createTable)
 }
 
 // openTool opens the process of a command that runs once.

@@ -6,21 +6,19 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/ops"
-	"example.com/shop/internal/postgres"
 )
 
-// open opens a process with invitations and the operators' API.
-func (c *serveCommand) open(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error) {
-	cfg.OpsGuard, cfg.SessionSettings = c.Ops.Guard(), postgres.IndexPlans
-	connections, err := app.Connect(ctx, cfg, log)
+// open returns a process with invitations and the operators' API, which is connected to its servers.
+func (c *serveCommand) open(ctx context.Context, cfg app.Config, log *slog.Logger) (p *app.Process, err error) {
+	b, err := app.Connect(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	p := app.New(connections, cfg, log)
-	if err := addInvitations(p, c.Timeout); err != nil {
-		p.Close()
+	defer b.CloseOnError(&err)
+	expire, err := app.NewKind(b, expireKind, rows)
+	if err != nil {
 		return nil, err
 	}
-	ops.Add(p, p.Kinds[0], nil)
-	return p, nil
+	kinds, parts := app.Kinds{expire}, app.Parts{part(b, expire, c.Timeout)}
+	return app.New(b, kinds, append(parts, ops.Part(b, c.Ops, kinds, parts, nil))...)
 }

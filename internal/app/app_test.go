@@ -24,28 +24,23 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 
-// newTestProcess returns a process without parts, on a new database.
-func newTestProcess(t *testing.T) *Process {
+// newTestProcess returns a process with parts, on a new database.
+func newTestProcess(t *testing.T, parts ...Part) *Process {
 	t.Helper()
-	return newLoggedProcess(t, slog.DiscardHandler)
+	return newConfiguredProcess(t, func(*Config) {}, slog.DiscardHandler, parts...)
 }
 
-// newLoggedProcess returns a process that logs to log.
-func newLoggedProcess(t *testing.T, log slog.Handler) *Process {
-	t.Helper()
-	return newConfiguredProcess(t, func(*Config) {}, log)
-}
-
-// newConfiguredProcess returns a process with another configuration.
-func newConfiguredProcess(t *testing.T, change func(*Config), log slog.Handler) *Process {
+// newConfiguredProcess returns a process with another configuration that logs to log.
+func newConfiguredProcess(t *testing.T, change func(*Config), log slog.Handler, parts ...Part) *Process {
 	t.Helper()
 	cfg := Config{
 		Name: "test", DatabaseURL: testenv.Postgres(t), DatabaseConns: 2, RedisURL: "redis://127.0.0.1:1/0", QueueShards: 1, Roles: []string{API},
 	}
 	change(&cfg)
-	c, err := Connect(t.Context(), cfg, slog.New(log))
+	b, err := Connect(t.Context(), cfg, slog.New(log))
 	testenv.Must(t, err)
-	p := New(c, cfg, slog.New(log))
+	p, err := New(b, nil, parts...)
+	testenv.Must(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -53,10 +48,7 @@ func newConfiguredProcess(t *testing.T, change func(*Config), log slog.Handler) 
 // TestUnknownMethodsShareASeries checks that a client cannot make a new series with each new method.
 func TestUnknownMethodsShareASeries(t *testing.T) {
 	p := newTestProcess(t)
-	handler, err := p.Handler()
-	if err != nil {
-		t.Fatal(err)
-	}
+	handler := p.Handler()
 	for i := range 10 {
 		path := []string{"/healthz", "/healthz/"}[i%2] // a route of other methods, and none
 		recorder := httptest.NewRecorder()
@@ -74,12 +66,9 @@ func TestUnknownMethodsShareASeries(t *testing.T) {
 // TestUnreadyIsLogged checks that the log says why a process is not ready, which the answer does not.
 func TestUnreadyIsLogged(t *testing.T) {
 	var log bytes.Buffer
-	p := newLoggedProcess(t, slog.NewTextHandler(&log, nil))
-	p.Add(Part{Relations: []string{"missing_index"}})
-	handler, err := p.Handler()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newConfiguredProcess(t, func(*Config) {}, slog.NewTextHandler(&log, nil),
+		Part{Relations: []string{"missing_index"}})
+	handler := p.Handler()
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
 	if recorder.Code != http.StatusServiceUnavailable || !strings.Contains(log.String(), "missing_index") {
@@ -91,9 +80,8 @@ func TestUnreadyIsLogged(t *testing.T) {
 // goes on.
 func TestReadyUntilStopped(t *testing.T) {
 	p := newTestProcess(t)
-	p.cfg.Drain = time.Hour
-	handler, err := p.Handler()
-	testenv.Must(t, err)
+	p.Drain = time.Hour
+	handler := p.Handler()
 	status := func() int {
 		recorder := httptest.NewRecorder()
 		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
@@ -114,7 +102,6 @@ func TestReadyUntilStopped(t *testing.T) {
 
 // TestLastEndsInClose runs a component that is last, which is still there when the others stop.
 func TestLastEndsInClose(t *testing.T) {
-	p := newTestProcess(t)
 	events := make(chan string, 3)
 	component := func(name string) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -123,7 +110,7 @@ func TestLastEndsInClose(t *testing.T) {
 			return nil
 		}
 	}
-	p.Add(Part{Components: []Component{
+	p := newTestProcess(t, Part{Components: []Component{
 		{Last: true, Run: component("last")},
 		{Role: Worker, Last: true, Run: component("of another role")},
 		{Run: component("first")},
@@ -150,10 +137,11 @@ func TestUnguardedOps(t *testing.T) {
 		guard gin.HandlerFunc
 		want  int
 	}{{nil, http.StatusNotFound}, {func(*gin.Context) {}, http.StatusOK}} {
-		p := newConfiguredProcess(t, func(c *Config) { c.OpsGuard = test.guard }, slog.DiscardHandler)
-		p.Add(Part{Routes: func(_, ops gin.IRouter) { ops.GET("/secret", func(c *gin.Context) { c.Status(http.StatusOK) }) }})
+		p := newTestProcess(t, Part{Guard: test.guard, Routes: func(_, ops gin.IRouter) {
+			ops.GET("/secret", func(c *gin.Context) { c.Status(http.StatusOK) })
+		}})
 		recorder := httptest.NewRecorder()
-		p.router.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/ops/api/secret", nil))
+		p.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/ops/api/secret", nil))
 		if recorder.Code != test.want {
 			t.Errorf("with a guard: %v, a request is answered with %d, want %d", test.guard != nil, recorder.Code,
 				test.want)

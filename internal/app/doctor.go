@@ -37,7 +37,8 @@ func (o *Doctor) Run(ctx context.Context, program Program, open Opener) error {
 	if o.Full {
 		checked = "every row was checked"
 	}
-	d.print("invariants", "no row violates an invariant; "+checked, d.checkInvariants(p.Violations(ctx, o.Full)))
+	violations, err := p.Parts.Violations(ctx, p.Kinds.Bound(), o.Full)
+	d.print("invariants", "no row violates an invariant; "+checked, d.checkInvariants(violations, err))
 	if d.failed {
 		return ErrFailed
 	}

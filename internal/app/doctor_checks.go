@@ -37,7 +37,7 @@ func (p *Process) Checks() []Check {
 	checks := []Check{
 		{Subject: "schema", Good: "has no migration that this binary lacks", Run: p.checkSchema},
 		{Subject: "statements", Good: "those that time out rows fit the schema", Run: p.ofEachKind(
-			func(ctx context.Context, k *Kind) error { return k.table.Check(ctx) })},
+			func(ctx context.Context, k *Kind) error { return k.Table.Check(ctx) })},
 		{Subject: "privileges", Good: "the role may read and change all tables", Run: p.checkPrivileges},
 		{Subject: "durability", Good: "fsync and full_page_writes are on", Run: p.checkDurability},
 		{Subject: "commits", Good: "none waits for a standby", Run: p.checkCommits},
@@ -49,7 +49,10 @@ func (p *Process) Checks() []Check {
 		{Subject: "outbox", Good: "no message has waited for long", Run: p.ofEachKind(checkOutbox)},
 		{Subject: "reconciler", Good: swept, Run: p.ofEachKind(checkLastSweep)},
 	}
-	return append(checks, p.checks...)
+	for _, part := range p.Parts {
+		checks = append(checks, part.Checks...)
+	}
+	return checks
 }
 
 // ofEachKind returns a function that checks each kind of task, and joins the errors of all kinds in one line.

@@ -15,11 +15,7 @@ var (
 // BacklogOf returns the statement of a figure of [Part.Figures]: how many rows of a table are pending, and how long the
 // earliest is overdue. Its arguments are Table and Due of [timeout.Rows].
 func BacklogOf(table, due string) string {
-	return fillIn(backlogSQL, table, due)
-}
-
-func fillIn(statement, table, due string) string {
-	return strings.NewReplacer("{table}", table, "{due}", due).Replace(statement)
+	return strings.NewReplacer("{table}", table, "{due}", due).Replace(backlogSQL)
 }
 
 // LatenessOf returns the statement of a figure of [Part.Figures]: how late rows were timed out. The argument timeouts

@@ -9,18 +9,18 @@ import (
 
 // TestFiguresOfATable reads the figures of a table whose columns have names of their own.
 func TestFiguresOfATable(t *testing.T) {
-	p := newIndexedProcess(t)
+	p := newSmallProcess(t)
 	testenv.Exec(t, p.Pool, `CREATE TABLE seats (id uuid, status text, held_until timestamptz, freed_at timestamptz)`)
 	testenv.Exec(t, p.Pool, `INSERT INTO seats VALUES
 		(gen_random_uuid(), 'pending', now() - interval '1 min', NULL), (gen_random_uuid(), 'pending', now() + interval '1 h', NULL),
 		(gen_random_uuid(), 'free', now() - interval '10 s', now()), (gen_random_uuid(), 'free', now() - interval '2 h', now() - interval '2 h')`)
-	p.Add(Part{Figures: map[string]string{
+	parts := Parts{{Figures: map[string]string{
 		"seats": BacklogOf("seats", "held_until"),
 		"lateness": LatenessOf(
 			`SELECT 'worker' AS actor, held_until AS due_at, freed_at AS ended_at FROM seats
 				WHERE freed_at IS NOT NULL`),
-	}})
-	figures, err := p.Figures(t.Context())
+	}}}
+	figures, err := parts.Figures(t.Context(), p.Pool)
 	testenv.Must(t, err)
 	var seats struct {
 		Pending int

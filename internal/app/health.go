@@ -21,19 +21,6 @@ type Violation struct {
 // reads every row, for `doctor --full`.
 type Invariants func(ctx context.Context, bound time.Duration, full bool) ([]Violation, error)
 
-// Violations returns the violations of the invariants of all parts.
-func (p *Process) Violations(ctx context.Context, full bool) ([]Violation, error) {
-	all := []Violation{}
-	for _, check := range p.invariants {
-		some, err := check(ctx, p.Kinds.Bound(), full)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, some...)
-	}
-	return all, nil
-}
-
 // FindViolations returns the rows that break the invariants of a domain. A correct database has none. Only ctx limits
 // the time of the check. If full is false, the statement checks few of many rows, so PostgreSQL must find them with
 // indexes, whatever the statistics of the tables say.

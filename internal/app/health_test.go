@@ -11,17 +11,14 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// newIndexedProcess returns a process whose sessions prefer indexes, as those of the shop do. All its statements use
-// one connection.
-func newIndexedProcess(t *testing.T) *Process {
+// newSmallProcess returns a process whose statements all use one connection.
+func newSmallProcess(t *testing.T, parts ...Part) *Process {
 	t.Helper()
-	return newConfiguredProcess(t, func(c *Config) { c.DatabaseConns, c.SessionSettings = 1, postgres.IndexPlans },
-		slog.DiscardHandler)
+	return newConfiguredProcess(t, func(c *Config) { c.DatabaseConns = 1 }, slog.DiscardHandler, parts...)
 }
 
 func TestCheckReady(t *testing.T) {
-	p := newIndexedProcess(t)
-	p.Add(Part{Relations: []string{"outbox_oldest", "outbox"}})
+	p := newSmallProcess(t, Part{Relations: []string{"outbox_oldest", "outbox"}})
 	if _, err := p.checkReady(t.Context()); err != nil {
 		t.Errorf("checkReady returns %v, want nil", err)
 	}
@@ -30,7 +27,7 @@ func TestCheckReady(t *testing.T) {
 	if _, err := p.checkReady(stopped); err == nil {
 		t.Error("after the end of its context checkReady returns nil")
 	}
-	p.Add(Part{Relations: []string{"missing_index"}})
+	p.Parts = append(p.Parts, Part{Relations: []string{"missing_index"}})
 	_, err := p.checkReady(t.Context())
 	if err == nil || !postgres.Unavailable(err) || !strings.Contains(err.Error(), "missing_index") {
 		t.Errorf("without an index checkReady returns %v, want an error that names it and counts as unavailable", err)
@@ -40,7 +37,7 @@ func TestCheckReady(t *testing.T) {
 // TestFindViolations checks that a check of all rows may take longer than other statements, and may read whole tables.
 // Afterwards the session has its settings again.
 func TestFindViolations(t *testing.T) {
-	p := newIndexedProcess(t)
+	p := newSmallProcess(t)
 	const settings = `current_setting('statement_timeout') || ' ' || current_setting('enable_seqscan')`
 	found, err := FindViolations(t.Context(), p.DB, true, `
 		SELECT 3 AS invariant, 'loan 1' AS subject, `+settings+` || ' ' || $1::bigint AS detail`, 2_000_000)

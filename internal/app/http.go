@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -18,15 +19,32 @@ import (
 // that [rest.Serve] gives a handler, so that the handler can answer with an error.
 const RequestTimeout = 8 * time.Second
 
-// newRouter makes the router with the routes that every process has: the health checks and the metrics.
-func (p *Process) newRouter() {
+// ownContract is the piece of the OpenAPI document, the contract, about the routes of this package. It also has what
+// the pieces of several parts refer to: problems, parameters of pages, and the operators' token.
+//
+//go:embed openapi.yaml
+var ownContract []byte
+
+// route makes the handler of all routes: the health checks and the metrics, which every process has, and in a process
+// with the role API the routes of the parts and the OpenAPI document.
+func (p *Process) route() error {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
 	r.RedirectTrailingSlash = false // each path has one spelling
-	isStream := func(route string) bool { return p.streams[route] }
+	isStream := func(route string) bool {
+		return slices.ContainsFunc(p.Parts, func(part Part) bool { return slices.Contains(part.Streams, route) })
+	}
+	for _, part := range p.Parts {
+		if part.First != nil {
+			r.Use(func(c *gin.Context) {
+				if !isStream(c.FullPath()) {
+					part.First(c)
+				}
+			})
+		}
+	}
 	r.Use(
-		p.traceRequest,
 		rest.RequestID(),
 		rest.Measure(p.Metrics, isStream),
 		rest.Log(p.Log, "/healthz", "/readyz", "/metrics"),
@@ -38,46 +56,56 @@ func (p *Process) newRouter() {
 	r.NoRoute(rest.NoRoute)
 	r.NoMethod(rest.NoMethod)
 	r.Match(rest.ReadMethods, "/healthz", func(c *gin.Context) {
-		c.JSON(http.StatusOK, gin.H{"status": "ok", "version": p.cfg.Version})
+		c.JSON(http.StatusOK, gin.H{"status": "ok", "version": p.Version})
 	})
 	r.Match(rest.ReadMethods, "/readyz", p.answerReady)
 	metrics := promhttp.HandlerFor(oncePerSecond(p.Registry), promhttp.HandlerOpts{})
 	r.Match(rest.ReadMethods, "/metrics", gin.WrapH(metrics))
-	p.router = r
-	p.ops = r.Group("/ops/api", func(c *gin.Context) {
-		if p.cfg.OpsGuard == nil {
-			rest.NoRoute(c)
-			c.Abort()
-			return
-		}
-		p.cfg.OpsGuard(c)
-	})
-}
-
-// ownContract is the piece of the OpenAPI document, the contract, about the routes of this package. It also has what
-// the pieces of several parts refer to: problems, parameters of pages, and the operators' token.
-//
-//go:embed openapi.yaml
-var ownContract []byte
-
-// Handler returns the handler of all routes, among them that of the OpenAPI document. Call it once, when all parts are
-// added.
-func (p *Process) Handler() (http.Handler, error) {
 	if p.Has(API) {
-		text, err := MergeContracts(append([][]byte{ownContract}, p.contract...)...)
-		if err != nil {
-			return nil, err
+		if err := p.routeParts(r); err != nil {
+			return err
 		}
-		p.router.Match(rest.ReadMethods, "/openapi.yaml", func(c *gin.Context) {
-			c.Data(http.StatusOK, "application/yaml", text)
-		})
 	}
-	var h http.Handler = p.router
-	for _, wrap := range p.outer {
-		h = wrap(h)
+	p.handler = r
+	for _, part := range p.Parts {
+		if part.Wrap != nil {
+			p.handler = part.Wrap(p.handler)
+		}
 	}
-	return h, nil
+	return nil
 }
+
+// routeParts adds the routes of the parts, the operators' API behind its guard, and the OpenAPI document.
+func (p *Process) routeParts(r *gin.Engine) error {
+	guard := gin.HandlerFunc(func(c *gin.Context) {
+		rest.NoRoute(c)
+		c.Abort()
+	})
+	pieces := [][]byte{ownContract}
+	for _, part := range p.Parts {
+		if part.Guard != nil {
+			guard = part.Guard
+		}
+		pieces = append(pieces, part.Contract...)
+	}
+	contract, err := MergeContracts(pieces...)
+	if err != nil {
+		return err
+	}
+	ops := r.Group("/ops/api", guard)
+	for _, part := range p.Parts {
+		if part.Routes != nil {
+			part.Routes(r, ops)
+		}
+	}
+	r.Match(rest.ReadMethods, "/openapi.yaml", func(c *gin.Context) {
+		c.Data(http.StatusOK, "application/yaml", contract)
+	})
+	return nil
+}
+
+// Handler returns the handler of all routes.
+func (p *Process) Handler() http.Handler { return p.handler }
 
 // answerReady tells a load balancer whether to send requests to this process. Without Redis the process is degraded
 // but ready, because it answers requests, and the reconcilers time out rows a little late. While commits wait for a
@@ -113,9 +141,13 @@ func (p *Process) answerReady(c *gin.Context) {
 // checkReady returns an error if the database does not answer, or lacks one of the parts' relations. It reports
 // whether commits wait for a standby.
 func (p *Process) checkReady(ctx context.Context) (commitsWait bool, err error) {
-	_, err = p.Pool.ExecContext(ctx, `SELECT name::regclass FROM unnest($1::text[]) AS required (name)`, p.relations)
+	var relations []string
+	for _, part := range p.Parts {
+		relations = append(relations, part.Relations...)
+	}
+	_, err = p.Pool.ExecContext(ctx, `SELECT name::regclass FROM unnest($1::text[]) AS required (name)`, relations)
 	if err != nil {
-		return false, fmt.Errorf("check for the relations %v: %w", p.relations, err)
+		return false, fmt.Errorf("check for the relations %v: %w", relations, err)
 	}
 	return postgres.CommitsWait(ctx, p.Pool)
 }

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"example.com/shop/internal/delay"
@@ -11,69 +10,47 @@ import (
 	"example.com/shop/internal/timeout"
 )
 
-// Kind holds the components of one kind of task, for instance of the tasks that cancel orders: the queue; the outbox,
-// publisher and relay, which fill the queue; the worker, which empties the queue; and the reconciler, which compares
-// the queue with a table.
+// Kind has the components of one kind of task, for instance of the tasks that cancel orders: the queue; the outbox,
+// publisher and relay, which fill the queue; the worker, which empties the queue into the table whose rows the tasks
+// time out; and the reconciler, which compares the queue with the table.
 type Kind struct {
 	Name       string
 	Queue      *delay.Queue
 	Outbox     *delay.Outbox
 	Publisher  *delay.Publisher
-	Worker     *delay.Worker         // set by Handle
-	Reconciler *reconcile.Reconciler // set by Handle
-
-	process  *Process
-	table    *timeout.Table
-	schedule string // the statement of [Kind.Schedule]
+	Relay      *delay.Relay
+	Rows       timeout.Rows // describe the Table
+	Table      *timeout.Table
+	Worker     *delay.Worker
+	Reconciler *reconcile.Reconciler
 }
 
-// NewKind adds a kind of task with the components that fill its queue. The part gives the publisher to its service,
-// and then calls [Kind.Handle]. NewKind returns an error only if the name is wrong.
-func (p *Process) NewKind(name string) (*Kind, error) {
-	queue, err := p.NewQueue(name)
+// NewKind calls the constructors of all components of a kind of task that times out rows. It serves programs whose rows
+// need no publisher. Its error says which option or name is wrong.
+func NewKind(b *Base, name string, rows timeout.Rows) (*Kind, error) {
+	queue, err := delay.NewQueue(b.Redis, name, b.QueueShards)
 	if err != nil {
 		return nil, err
 	}
-	outbox := delay.NewOutbox(p.Pool, name)
-	k := &Kind{
-		Name: name, Queue: queue, Outbox: outbox, Publisher: delay.NewPublisher(queue, outbox, p.Log, p.Metrics), process: p,
+	outbox := delay.NewOutbox(b.Pool, name)
+	publisher := delay.NewPublisher(queue, outbox, b.Log, b.Metrics)
+	relay := delay.NewRelay(queue, outbox, b.Log, b.Metrics)
+	table := timeout.NewTable(b.DB, name, rows, nil, b.Log)
+	worker := delay.NewWorker(queue, table.Handle, delay.WorkerConfig{}, b.Log, b.Metrics)
+	reconciler, err := reconcile.New(b.Pool, name, table, queue, b.Reconcile, b.Log, b.Metrics)
+	if err != nil {
+		return nil, err
 	}
-	p.Kinds = append(p.Kinds, k)
-	relay := delay.NewRelay(queue, outbox, p.Log, p.Metrics)
-	p.Metrics.MustRegister(delay.NewDepthCollector(queue, outbox))
-	p.Add(Part{Components: []Component{
+	return &Kind{name, queue, outbox, publisher, relay, rows, table, worker, reconciler}, nil
+}
+
+// components returns the components of the kind, without the reconciler, which waits for those of other kinds.
+func (k *Kind) components() []Component {
+	return []Component{
 		{Run: k.Publisher.Run}, // each role may publish tasks
-		{Role: Relay, Run: relay.Run},
-	}})
-	return k, nil
-}
-
-// Handle completes a kind whose tasks time out the given rows. The fields of worker may be zero. Handle returns an
-// error only if the reconciler's options are wrong.
-func (k *Kind) Handle(rows timeout.Rows, worker delay.WorkerConfig) (err error) {
-	p := k.process
-	var begin timeout.BeginSpan
-	if p.cfg.Tracer != nil {
-		begin = p.cfg.Tracer.StartTasks
+		{Role: Relay, Run: k.Relay.Run},
+		{Role: Worker, Run: k.Worker.Run},
 	}
-	k.schedule = fillIn(scheduleSQL, rows.Table, rows.Due)
-	k.table = timeout.NewTable(p.DB, k.Name, rows, begin, p.Log)
-	k.Worker = p.Work(k.Queue, k.table.Handle, worker)
-	k.Reconciler, err = reconcile.New(p.Pool, k.Name, k.table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics)
-	return err
-}
-
-// NewQueue returns the queue of a kind of task. Most parts call [Process.NewKind] instead: without an outbox and a
-// reconciler, the tasks of a queue are lost when Redis loses its data.
-func (p *Process) NewQueue(kind string) (*delay.Queue, error) {
-	return delay.NewQueue(p.Redis, kind, p.cfg.QueueShards)
-}
-
-// Work adds a worker of a queue to the process, and returns it.
-func (p *Process) Work(queue *delay.Queue, handle delay.Handler, cfg delay.WorkerConfig) *delay.Worker {
-	w := delay.NewWorker(queue, handle, cfg, p.Log, p.Metrics)
-	p.workers = append(p.workers, w)
-	return w
 }
 
 // Kinds holds all kinds of task of a process. Its methods combine the results of all kinds.
@@ -85,35 +62,6 @@ func (all Kinds) runReconcilers(ctx context.Context) error {
 		reconcilers[i] = k.Reconciler
 	}
 	return reconcile.Run(ctx, reconcilers...)
-}
-
-// Depth counts the tasks of all kinds.
-func (all Kinds) Depth(ctx context.Context) (sum delay.Depth, err error) {
-	for _, k := range all {
-		d, err := k.Queue.Depth(ctx)
-		if err != nil {
-			return delay.Depth{}, err
-		}
-		sum.Scheduled += d.Scheduled
-		sum.Due += d.Due
-		sum.Leased += d.Leased
-		sum.Dead += d.Dead
-		sum.OldestDue = max(sum.OldestDue, d.OldestDue)
-	}
-	return sum, nil
-}
-
-// Backlog returns the number of messages in the outboxes of all kinds, and the age of the oldest.
-func (all Kinds) Backlog(ctx context.Context) (count int64, oldest time.Duration, err error) {
-	for _, k := range all {
-		n, age, err := k.Outbox.Backlog(ctx)
-		if err != nil {
-			return 0, 0, err
-		}
-		count += n
-		oldest = max(oldest, age)
-	}
-	return count, oldest, nil
 }
 
 // Sweep sweeps the tables of all kinds, and returns the sum of the reports. If the sweep of a kind cannot start, for
@@ -131,48 +79,10 @@ func (all Kinds) Sweep(ctx context.Context) (sum reconcile.Report, err error) {
 	return reconcile.Sum(reports...), err
 }
 
-// LastSweep returns the sum of the reports of the kinds' last sweeps, or nil if some kind has had no sweep yet.
-func (all Kinds) LastSweep(ctx context.Context) (*reconcile.Report, error) {
-	reports := make([]reconcile.Report, len(all))
-	for i, k := range all {
-		last, _, err := k.Reconciler.Last(ctx)
-		if last == nil || err != nil {
-			return nil, err
-		}
-		reports[i] = *last
-	}
-	sum := reconcile.Sum(reports...)
-	return &sum, nil
-}
-
 // Bound returns how long past its deadline a row of any kind may be pending.
 func (all Kinds) Bound() (longest time.Duration) {
 	for _, k := range all {
 		longest = max(longest, k.Reconciler.Bound())
 	}
 	return longest
-}
-
-// DeadLetters returns the latest dead letters of all kinds, at most limit, the latest first.
-func (all Kinds) DeadLetters(ctx context.Context, limit int) ([]delay.DeadLetter, error) {
-	letters := []delay.DeadLetter{}
-	for _, k := range all {
-		some, err := k.Queue.DeadLetters(ctx, limit)
-		if err != nil {
-			return nil, err
-		}
-		letters = append(letters, some...)
-	}
-	slices.SortStableFunc(letters, func(a, b delay.DeadLetter) int { return b.BuriedAt.Compare(a.BuriedAt) })
-	return letters[:min(limit, len(letters))], nil
-}
-
-// Redrive makes a dead letter of the named kind due now, and reports whether there was one.
-func (all Kinds) Redrive(ctx context.Context, name, id string) (bool, error) {
-	for _, k := range all {
-		if k.Name == name {
-			return k.Queue.Redrive(ctx, id)
-		}
-	}
-	return false, nil
 }

@@ -2,10 +2,11 @@ package app
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
+	"time"
 
 	"github.com/gin-gonic/gin"
 )
@@ -15,8 +16,13 @@ type Part struct {
 	// Routes adds routes to the router and to the group of the operators' API. It is called if the process has the
 	// role API.
 	Routes func(root, ops gin.IRouter)
+	// Guard lets operators pass to the operators' API, and rejects all others. If no part has a guard, there is no such
+	// API.
+	Guard gin.HandlerFunc
 	// Streams are the routes whose answers do not end: they have no time limit, and their time is not measured.
 	Streams []string
+	// First handles each request before all other handlers of the router do, except requests for Streams.
+	First gin.HandlerFunc
 	// Wrap returns a handler that sees each request before the router and its middleware do.
 	Wrap func(http.Handler) http.Handler
 	// Contract has pieces of the OpenAPI document that the process serves at /openapi.yaml: the tags, paths and
@@ -25,6 +31,9 @@ type Part struct {
 
 	// Components run while the process runs.
 	Components []Component
+	// Workers runs the components of the role Worker by calling run, and stops them when it ends the context of the
+	// call. nil: they run while the process runs.
+	Workers func(ctx context.Context, run func(context.Context) error) error
 	// Close is called by [Process.Close], before it closes the connections to the database and to Redis.
 	Close func()
 
@@ -50,47 +59,36 @@ type Component struct {
 	Last bool
 }
 
+// Parts are the parts of a process.
+type Parts []Part
+
 // Figures returns the values of all parts by their names.
-func (p *Process) Figures(ctx context.Context) (map[string]any, error) {
-	values := make(map[string]any, len(p.figures))
-	for name, statement := range p.figures {
-		var value []byte
-		if err := p.Pool.QueryRowContext(ctx, statement).Scan(&value); err != nil {
-			return nil, fmt.Errorf("read the figure %s: %w", name, err)
+func (all Parts) Figures(ctx context.Context, pool *sql.DB) (map[string]any, error) {
+	values := map[string]any{}
+	for _, part := range all {
+		for name, statement := range part.Figures {
+			var value []byte
+			if err := pool.QueryRowContext(ctx, statement).Scan(&value); err != nil {
+				return nil, fmt.Errorf("read the figure %s: %w", name, err)
+			}
+			values[name] = json.RawMessage(value)
 		}
-		values[name] = json.RawMessage(value)
 	}
 	return values, nil
 }
 
-// Add adds a part to the process. Call it before [Process.Run].
-func (p *Process) Add(part Part) {
-	if part.Routes != nil && p.Has(API) {
-		part.Routes(p.router, p.ops)
-	}
-	for _, route := range part.Streams {
-		p.streams[route] = true
-	}
-	if part.Wrap != nil {
-		p.outer = append(p.outer, part.Wrap)
-	}
-	p.contract = append(p.contract, part.Contract...)
-	for _, c := range part.Components {
-		switch {
-		case c.Role != "" && !p.Has(c.Role):
-		case c.Last:
-			p.runLast(c.Run)
-		default:
-			p.components = append(p.components, c.Run)
+// Violations returns the violations of the invariants of all parts. The arguments are those of [Invariants].
+func (all Parts) Violations(ctx context.Context, bound time.Duration, full bool) ([]Violation, error) {
+	violations := []Violation{}
+	for _, part := range all {
+		if part.Invariants == nil {
+			continue
 		}
+		some, err := part.Invariants(ctx, bound, full)
+		if err != nil {
+			return nil, err
+		}
+		violations = append(violations, some...)
 	}
-	if part.Close != nil {
-		p.closers = append(p.closers, part.Close)
-	}
-	p.relations = append(p.relations, part.Relations...)
-	if part.Invariants != nil {
-		p.invariants = append(p.invariants, part.Invariants)
-	}
-	p.checks = append(p.checks, part.Checks...)
-	maps.Copy(p.figures, part.Figures)
+	return violations, nil
 }

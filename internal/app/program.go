@@ -24,9 +24,9 @@ type Program struct {
 }
 
 // Main runs the command that the process was started with, and ends the process. commands is a pointer to a struct of
-// commands, as package kong describes it. The method Run of a command may have a context, a Program and the types of
-// bound as parameters. The context ends when the user or the system stops the program.
-func Main(program Program, commands any, bound ...any) {
+// commands, as package kong describes it. The method Run of a command may have a context and a Program as
+// parameters. The context ends when the user or the system stops the program.
+func Main(program Program, commands any) {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 		signals = append(signals, syscall.SIGHUP)
@@ -37,11 +37,11 @@ func Main(program Program, commands any, bound ...any) {
 		signal.Ignore(syscall.SIGHUP) // a closed terminal may send it twice
 	})
 	program.Out, program.Err = os.Stdout, os.Stderr
-	os.Exit(ExitCode(Run(ctx, program, commands, os.Args[1:], bound...), program))
+	os.Exit(ExitCode(Run(ctx, program, commands, os.Args[1:]), program))
 }
 
 // Run parses the command line and the environment, and runs one command until the command is done or ctx ends.
-func Run(ctx context.Context, program Program, commands any, args []string, bound ...any) error {
+func Run(ctx context.Context, program Program, commands any, args []string) error {
 	parser, err := NewParser(program, commands)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func Run(ctx context.Context, program Program, commands any, args []string, boun
 		return Usage(err)
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
-	command.Bind(append(bound, program)...)
+	command.Bind(program)
 	if err = command.Run(); errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return errors.New("stopped before it was done")
 	}

@@ -1,10 +1,7 @@
 package app
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -139,38 +136,4 @@ func (o *Serve) Config(program Program) Config {
 	cfg := o.Tool.Config(program)
 	cfg.Roles, cfg.Drain = o.Roles, o.Drain
 	return cfg
-}
-
-// Opener opens a process with its parts.
-type Opener func(ctx context.Context, cfg Config, log *slog.Logger) (*Process, error)
-
-// Run opens a process, and serves until ctx ends.
-func (o *Serve) Run(ctx context.Context, program Program, open Opener) error {
-	log := NewLogger(program.Err, o.LogLevel, false)
-	p, err := open(ctx, o.Config(program), log)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	// The sweeps of all kinds may run at the same time. Each holds one connection for its lock, and needs another one.
-	if least := len(p.Kinds) + 1; p.Has(Reconciler) && o.DatabaseConns < least {
-		return Usage(fmt.Errorf("%s is %d, want at least %d, for the sweeps of %d kinds of task",
-			OptionName("database-conns"), o.DatabaseConns, least, len(p.Kinds)))
-	}
-	ln, err := Listen(o.HTTPAddr)
-	if err != nil {
-		return err
-	}
-	log.Info("serving", "addr", ln.Addr().String(), "roles", o.Roles, "version", program.Version)
-	defer log.Info("stopped")
-	return p.Run(ctx, ln)
-}
-
-// Listen listens on the address of the option --http-addr.
-func Listen(address string) (net.Listener, error) {
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", OptionName("http-addr"), err)
-	}
-	return ln, nil
 }

@@ -44,19 +44,19 @@ func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 
 // measure registers the metrics of the Go runtime, the process and the build, and a gauge that looks for waiting
 // commits at each scrape. The gauge is NaN if the database does not answer within a second.
-func (p *Process) measure() {
-	p.Registry.MustRegister(
+func (b *Base) measure() {
+	b.Registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
 	)
-	p.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	b.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "postgres_commits_wait",
 		Help: "Whether commits wait for a synchronous standby of PostgreSQL: 1 or 0.",
 	}, func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		switch waits, err := postgres.CommitsWait(ctx, p.Pool); {
+		switch waits, err := postgres.CommitsWait(ctx, b.Pool); {
 		case err != nil:
 			return math.NaN()
 		case waits:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/sethvargo/go-retry"
@@ -24,7 +25,7 @@ type Migrate struct {
 // other modules. Then Run calls finish, which adds what the program needs besides: for instance sample rows, or
 // tables without migrations.
 func (c *Migrate) Run(
-	ctx context.Context, program Program, others []migrations.Set, finish func(context.Context, *gorm.DB) error,
+	ctx context.Context, program Program, finish func(context.Context, *gorm.DB) error, others ...migrations.Set,
 ) error {
 	missing := RequireOptions(map[string]string{"database-url": c.DatabaseURL})
 	if err := JoinErrors(missing, c.Database.Check(), c.Log.Check()); err != nil {
@@ -39,7 +40,7 @@ func (c *Migrate) Run(
 	pool, _ := db.DB() // fails only without a pool
 	defer pool.Close()
 
-	if err := MigrateUp(ctx, c.DatabaseURL, others, program.Out); err != nil {
+	if err := MigrateUp(ctx, c.DatabaseURL, program.Out, others...); err != nil {
 		return err
 	}
 	return finish(ctx, db)
@@ -48,7 +49,7 @@ func (c *Migrate) Run(
 // MigrateUp applies the migrations that a database lacks, of the core and then of other modules, and prints their
 // names. It connects on its own, because the sessions of package postgres end a statement after five seconds, and a
 // migration may take longer.
-func MigrateUp(ctx context.Context, databaseURL string, others []migrations.Set, out io.Writer) error {
+func MigrateUp(ctx context.Context, databaseURL string, out io.Writer, others ...migrations.Set) error {
 	db, err := postgres.Connect(databaseURL)
 	if err != nil {
 		return err
@@ -120,6 +121,9 @@ func (o *Tool) Config(program Program) Config {
 		Reconcile: o.reconcileConfig(),
 	}
 }
+
+// Opener opens a process, with the connections and the roles of a configuration.
+type Opener func(ctx context.Context, cfg Config, log *slog.Logger) (*Process, error)
 
 // Open checks the options, and opens a process without a role.
 func (o *Tool) Open(ctx context.Context, program Program, open Opener) (*Process, error) {

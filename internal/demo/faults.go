@@ -6,6 +6,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"sync"
@@ -15,26 +16,13 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/rest"
 )
 
 //go:embed openapi.yaml
 var contract []byte
-
-// Faults injects faults, and removes them, when an operator requests it. A repeated request has no further effect,
-// except that redis-wipe wipes Redis again. The REST contract is openapi.yaml.
-type Faults struct {
-	process *app.Process
-	redis   devstack.Server
-	known   map[string]Action
-	more    More
-
-	mu           sync.Mutex // locked while a fault is injected or removed
-	redisStopped atomic.Bool
-	workerPaused atomic.Bool
-	switchWorker chan struct{} // runWorker receives from it to pause the worker, then to resume it, and so on
-}
 
 // Action injects or removes a fault.
 type Action func(context.Context) error
@@ -46,30 +34,39 @@ type More struct {
 	State  func() map[string]any
 }
 
-// Add adds the faults to a process. The process does not have the role worker: Faults runs the workers, so that it can
-// pause them.
-func Add(p *app.Process, redis devstack.Server, more More) {
-	f := &Faults{process: p, redis: redis, more: more, switchWorker: make(chan struct{})}
+// Part is the faults of a process that uses a private Redis, and runs its workers, so that it can pause them. A repeated
+// request has no further effect, except that redis-wipe wipes Redis again. The REST contract is openapi.yaml.
+func Part(redis devstack.Server, more More, log *slog.Logger) app.Part {
+	f := &faults{redis: redis, more: more, log: log, switchWorker: make(chan struct{})}
 	f.known = map[string]Action{
 		"redis-stop": f.stopRedis, "redis-start": f.startRedis, "redis-wipe": f.wipeRedis,
 		"worker-pause": f.pauseWorker(true), "worker-resume": f.pauseWorker(false),
 	}
 	maps.Copy(f.known, more.Faults)
-	p.Add(app.Part{
-		Contract:   [][]byte{contract},
-		Routes:     f.routes,
-		Components: []app.Component{{Run: f.runWorker}},
-	})
+	return app.Part{Contract: [][]byte{contract}, Routes: f.routes, Workers: f.runWorkers}
 }
 
-func (f *Faults) routes(_, ops gin.IRouter) {
+// faults injects faults, and removes them, when an operator requests it.
+type faults struct {
+	redis devstack.Server
+	known map[string]Action
+	more  More
+	log   *slog.Logger
+
+	mu           sync.Mutex // locked while a fault is injected or removed
+	redisStopped atomic.Bool
+	workerPaused atomic.Bool
+	switchWorker chan struct{} // runWorkers receives from it to pause the workers, then to resume them, and so on
+}
+
+func (f *faults) routes(_, ops gin.IRouter) {
 	ops.Match(rest.ReadMethods, "/faults", rest.Parameters(), f.answerState)
 	ops.POST("/faults/:fault", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(f.inject))
 }
 
 // answerState is the handler of GET /ops/api/faults. The operators' page shows its fault buttons if it gets this
 // answer.
-func (f *Faults) answerState(c *gin.Context) {
+func (f *faults) answerState(c *gin.Context) {
 	all := map[string]any{"redis_stopped": f.redisStopped.Load(), "worker_paused": f.workerPaused.Load()}
 	if f.more.State != nil {
 		maps.Copy(all, f.more.State())
@@ -77,7 +74,7 @@ func (f *Faults) answerState(c *gin.Context) {
 	c.JSON(http.StatusOK, all)
 }
 
-func (f *Faults) inject(c *gin.Context) error {
+func (f *faults) inject(c *gin.Context) error {
 	fault, ok := f.known[c.Param("fault")]
 	if !ok {
 		return rest.NotFound.Errorf("There is no fault %s.", c.Param("fault"))
@@ -87,17 +84,17 @@ func (f *Faults) inject(c *gin.Context) error {
 	if err := fault(c.Request.Context()); err != nil {
 		return err
 	}
-	f.process.Log.Warn("fault injected or removed", "fault", c.Param("fault"))
+	f.log.Warn("fault injected or removed", "fault", c.Param("fault"))
 	c.Status(http.StatusNoContent)
 	return nil
 }
 
-func (f *Faults) stopRedis(context.Context) error {
+func (f *faults) stopRedis(context.Context) error {
 	f.redisStopped.Store(true)
 	return f.redis.Stop()
 }
 
-func (f *Faults) startRedis(ctx context.Context) error {
+func (f *faults) startRedis(ctx context.Context) error {
 	if !f.redisStopped.Load() {
 		return nil
 	}
@@ -109,19 +106,24 @@ func (f *Faults) startRedis(ctx context.Context) error {
 	return nil
 }
 
-func (f *Faults) wipeRedis(ctx context.Context) error {
+func (f *faults) wipeRedis(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err := f.process.Redis.FlushAll(ctx).Err(); err != nil {
+	rdb, err := delay.Connect(f.redis.URL())
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	if err := rdb.FlushAll(ctx).Err(); err != nil {
 		return &rest.Error{Class: rest.Unavailable, Detail: "Redis does not answer. Start Redis, then wipe it.",
 			Err: fmt.Errorf("wipe Redis: %w", err)}
 	}
 	return nil
 }
 
-// pauseWorker returns the fault that pauses or resumes the worker. It waits until runWorker receives. It stops waiting
-// when ctx ends, because runWorker no longer receives after the demo has begun to stop.
-func (f *Faults) pauseWorker(paused bool) Action {
+// pauseWorker returns the fault that pauses or resumes the workers. It waits until runWorkers receives. It stops waiting
+// when ctx ends, because runWorkers no longer receives after the demo has begun to stop.
+func (f *faults) pauseWorker(paused bool) Action {
 	return func(ctx context.Context) error {
 		if f.workerPaused.Load() == paused {
 			return nil
@@ -136,12 +138,12 @@ func (f *Faults) pauseWorker(paused bool) Action {
 	}
 }
 
-// runWorker runs the demo's worker until ctx ends, except while it is paused.
-func (f *Faults) runWorker(ctx context.Context) error {
+// runWorkers runs the demo's workers until ctx ends, except while they are paused.
+func (f *faults) runWorkers(ctx context.Context, run func(context.Context) error) error {
 	for {
 		working, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)
-		go func() { ended <- f.process.RunWorkers(working) }()
+		go func() { ended <- run(working) }()
 		select {
 		case <-f.switchWorker:
 		case <-ctx.Done():

@@ -11,6 +11,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/background"
 	"example.com/shop/internal/rest"
 )
 
@@ -26,23 +27,35 @@ type Names struct {
 	Broadcast string // of the event that tells all pages, once a second at most, of any change
 }
 
-// Add adds notifications to a process. At GET /api/events the pages of a customer receive the notifications about the
-// customer's rows. Add returns the function to call when a row of a customer has changed. The function never delays its
-// caller, and does not guarantee delivery.
-func Add(p *app.Process, names Names, customers *rest.Tokens) (changed func(customer, row string)) {
-	h := newHub(p.Redis, names, p.Log, p.Metrics)
-	notifier := newNotifier(h, p.Log, p.Metrics)
-	p.Add(app.Part{
+// Notifications are the notifications of a process about the rows of customers.
+type Notifications struct {
+	hub      *hub
+	notifier *background.Sender[notification]
+}
+
+// New returns the notifications of a process.
+func New(b *app.Base, names Names) *Notifications {
+	h := newHub(b.Redis, names, b.Log, b.Metrics)
+	return &Notifications{h, newNotifier(h, b.Log, b.Metrics)}
+}
+
+// Changed tells the pages of a customer that a row has changed. It never delays its caller, and does not guarantee
+// delivery.
+func (n *Notifications) Changed(customer, row string) { n.notifier.Add(notification{customer, row}) }
+
+// Part is what notifications add to a process. At GET /api/events the pages of a customer receive the notifications
+// about the customer's rows.
+func (n *Notifications) Part(customers *rest.Tokens) app.Part {
+	return app.Part{
 		Contract: [][]byte{contract},
 		Streams:  []string{streamPath},
 		Routes: func(root, _ gin.IRouter) {
 			customer := func(c *gin.Context) string { return rest.Customer(c).String() }
-			root.Match(rest.ReadMethods, streamPath, rest.Parameters(), customers.Authenticate(), h.serve(customer))
+			root.Match(rest.ReadMethods, streamPath, rest.Parameters(), customers.Authenticate(), n.hub.serve(customer))
 		},
 		Components: []app.Component{
-			{Role: app.API, Run: h.run},
-			{Run: notifier.Run, Last: true}, // the other components still change rows while they stop
+			{Role: app.API, Run: n.hub.run},
+			{Run: n.notifier.Run, Last: true}, // the other components still change rows while they stop
 		},
-	})
-	return func(customer, row string) { notifier.Add(notification{customer, row}) }
+	}
 }

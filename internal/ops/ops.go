@@ -51,16 +51,18 @@ func (o Options) Check(tokenKey string) error {
 	return app.JoinErrors(errs...)
 }
 
-// Add adds the operators' API to a process, which [Options.Guard] guards. kind is the kind of task whose schedule the
-// API shows. find may be nil: then no route says where a row is.
-func Add(p *app.Process, kind *app.Kind, find Find) {
-	a := &api{process: p, kind: kind, invariants: &checker{check: p.Violations, log: p.Log}}
-	p.Add(app.Part{Contract: [][]byte{contract}, Routes: a.routes})
-	if find != nil {
-		p.Add(app.Part{Contract: [][]byte{whereContract}, Routes: func(_, ops gin.IRouter) {
-			ops.Match(rest.ReadMethods, "/where", rest.Parameters("id"), whereIs(&p.Kinds, find))
-		}})
+// Part is the operators' API of a process with some kinds of task, the first of which is the one whose schedule the API
+// shows. The API shows the figures and the invariants of parts. find may be nil: then no route says where a row is.
+func Part(b *app.Base, o Options, kinds app.Kinds, parts app.Parts, find Find) app.Part {
+	check := func(ctx context.Context, full bool) ([]app.Violation, error) {
+		return parts.Violations(ctx, kinds.Bound(), full)
 	}
+	a := &api{base: b, kinds: kinds, parts: parts, find: find, invariants: &checker{check: check, log: b.Log}}
+	part := app.Part{Contract: [][]byte{contract}, Guard: o.guard(), Routes: a.routes}
+	if find != nil {
+		part.Contract = append(part.Contract, whereContract)
+	}
+	return part
 }
 
 func (a *api) routes(_, ops gin.IRouter) {
@@ -70,12 +72,15 @@ func (a *api) routes(_, ops gin.IRouter) {
 	bare := ops.Group("", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
 	bare.POST("/reconcile", rest.Handle(a.sweep))
 	bare.POST("/dead-letters/:kind/:id/redrive", rest.Handle(a.redrive))
+	if a.find != nil {
+		ops.Match(rest.ReadMethods, "/where", rest.Parameters("id"), whereIs(a.kinds, a.find))
+	}
 }
 
-// Guard returns the handler that rejects requests without the operators' token. It compares hashes, so that the
-// duration of the comparison discloses neither a part of the token nor its length. Without a token Guard returns nil,
+// guard returns the handler that rejects requests without the operators' token. It compares hashes, so that the
+// duration of the comparison discloses neither a part of the token nor its length. Without a token guard returns nil,
 // because the header "Authorization: Bearer" alone would be accepted; then there is no operators' API.
-func (o Options) Guard() gin.HandlerFunc {
+func (o Options) guard() gin.HandlerFunc {
 	if o.OpsToken == "" {
 		return nil
 	}
@@ -92,8 +97,10 @@ func (o Options) Guard() gin.HandlerFunc {
 }
 
 type api struct {
-	process    *app.Process
-	kind       *app.Kind
+	base       *app.Base
+	kinds      app.Kinds
+	parts      app.Parts
+	find       Find
 	invariants *checker
 }
 
@@ -102,18 +109,18 @@ func (a *api) stats(c *gin.Context) error {
 	s := gin.H{"redis": "down", "queue": nil}
 	limited, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	if d, err := a.process.Kinds.Depth(limited); err == nil {
+	if d, err := depthOf(limited, a.kinds); err == nil {
 		s["redis"] = "up"
 		s["queue"] = gin.H{
 			"scheduled": d.Scheduled, "due": d.Due, "leased": d.Leased, "dead": d.Dead,
 			"oldest_due_seconds": d.OldestDue.Seconds(),
 		}
 	}
-	count, oldest, outboxErr := a.process.Kinds.Backlog(ctx)
+	count, oldest, outboxErr := backlogOf(ctx, a.kinds)
 	s["outbox"] = gin.H{"backlog": count, "oldest_seconds": oldest.Seconds()}
-	lastSweep, sweepErr := a.process.Kinds.LastSweep(ctx)
+	lastSweep, sweepErr := lastSweepOf(ctx, a.kinds)
 	s["last_sweep"] = lastSweep
-	figures, figuresErr := a.process.Figures(ctx)
+	figures, figuresErr := a.parts.Figures(ctx, a.base.Pool)
 	if err := errors.Join(outboxErr, sweepErr, figuresErr); err != nil {
 		return err
 	}
@@ -125,7 +132,7 @@ func (a *api) stats(c *gin.Context) error {
 }
 
 func (a *api) schedule(c *gin.Context) error {
-	s, err := a.kind.Schedule(c.Request.Context(), redisTimeout)
+	s, err := readSchedule(c.Request.Context(), a.base.DB, a.kinds[0], redisTimeout)
 	if err != nil {
 		return err
 	}
@@ -136,7 +143,7 @@ func (a *api) schedule(c *gin.Context) error {
 func (a *api) sweep(c *gin.Context) error {
 	ctx, cancel := rest.ExtendDeadline(c, time.Minute) // a sweep may read all pending rows
 	defer cancel()
-	report, err := a.process.Kinds.Sweep(ctx)
+	report, err := a.kinds.Sweep(ctx)
 	if errors.Is(err, reconcile.ErrSweeping) {
 		return rest.Busy.Errorf("A sweep is under way in this or another process. Repeat the request when it is done.")
 	}
@@ -150,7 +157,7 @@ func (a *api) sweep(c *gin.Context) error {
 const maxDeadLetters = 100 // in an answer; a redrive of some makes room for older ones
 
 func (a *api) deadLetters(c *gin.Context) error {
-	letters, err := a.process.Kinds.DeadLetters(c.Request.Context(), maxDeadLetters)
+	letters, err := deadLettersOf(c.Request.Context(), a.kinds, maxDeadLetters)
 	if err != nil {
 		return redisDown(err)
 	}
@@ -160,7 +167,7 @@ func (a *api) deadLetters(c *gin.Context) error {
 
 func (a *api) redrive(c *gin.Context) error {
 	kind, id := c.Param("kind"), c.Param("id")
-	found, err := a.process.Kinds.Redrive(c.Request.Context(), kind, id)
+	found, err := redrive(c.Request.Context(), a.kinds, kind, id)
 	if err != nil {
 		return redisDown(err)
 	}

@@ -45,7 +45,7 @@ const unknown = "unknown" // the state of a task while Redis does not answer
 // validID matches every text that may be an id, also of another service. PostgreSQL rejects some of the other texts.
 var validID = regexp.MustCompile(`^[!-~]{1,255}$`)
 
-func whereIs(kinds *app.Kinds, find Find) gin.HandlerFunc {
+func whereIs(kinds app.Kinds, find Find) gin.HandlerFunc {
 	return rest.Handle(func(c *gin.Context) error {
 		id, given := c.GetQuery("id")
 		if given && !validID.MatchString(id) {
@@ -53,7 +53,7 @@ func whereIs(kinds *app.Kinds, find Find) gin.HandlerFunc {
 				Parameter: "id", Detail: "must be 1 to 255 printable ASCII characters without spaces",
 			})
 		}
-		items, err := readWhere(c.Request.Context(), *kinds, find, id)
+		items, err := readWhere(c.Request.Context(), kinds, find, id)
 		if err != nil {
 			return err
 		}

@@ -33,8 +33,8 @@ const (
 	otherKind   = "test.other"
 )
 
-// timeout is the time from the creation of the row until it is due.
-const timeout = 30 * time.Minute
+// timeToDue is the time from the creation of the row until it is due.
+const timeToDue = 30 * time.Minute
 
 // newSite returns a site whose row is pending and has its task in the outbox.
 func newSite(t *testing.T) *site {
@@ -59,7 +59,7 @@ func newSite(t *testing.T) *site {
 // pass sets the age of the row.
 func (s *site) pass(age time.Duration) {
 	s.row.At = time.Now()
-	s.row.DueAt = s.row.At.Add(timeout - age)
+	s.row.DueAt = s.row.At.Add(timeToDue - age)
 }
 
 // find is the [Find] of the table.
@@ -116,7 +116,7 @@ func TestWhere(t *testing.T) {
 	if w.Status != "pending" || w.EndedAt != nil || w.Tasks[0].Outbox == nil {
 		t.Errorf("the answer is %+v, want a pending row with a task in the outbox", w)
 	}
-	s.relay(t, timeout)
+	s.relay(t, timeToDue)
 	w = s.want(t, "in Redis", "scheduled", "a worker takes its task in")
 	if len(w.Tasks) != 1 || w.Tasks[0].Outbox != nil || w.Tasks[0].Left < 60 {
 		t.Errorf("the tasks are %+v, want one that is not in the outbox", w.Tasks)
@@ -132,7 +132,7 @@ func TestWhere(t *testing.T) {
 	testenv.Must(t, s.rdb.FlushDB(t.Context()).Err())
 	s.want(t, "wiped", "absent", "Redis has no task of it")
 
-	s.pass(timeout + time.Second)
+	s.pass(timeToDue + time.Second)
 	s.want(t, "overdue and wiped", "absent", "overdue by", "Redis has no task of it", "A sweep")
 	s.relay(t, 0)
 	s.want(t, "overdue and due", "scheduled", "overdue by", "no worker has claimed its task for")
@@ -159,7 +159,7 @@ func TestWhereWithoutRedis(t *testing.T) {
 	testenv.Must(t, s.outbox.Delete(t.Context(), []delay.Message{delay.In(s.row.ID, 0)}))
 	s.rdb.Close()
 	s.want(t, "before its due time", "unknown", "It is pending.", "Redis does not answer")
-	s.pass(timeout + time.Second)
+	s.pass(timeToDue + time.Second)
 	s.want(t, "overdue", "unknown", "overdue by", "Redis does not answer")
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
 )
 
@@ -62,14 +61,8 @@ func checkBound(flag string, bound int64) error {
 	return nil
 }
 
-// Add adds orders to a process: the customers' API, the task that cancels an order, the booker, the invariants
-// and the figures. cancel is the kind of task [CancelKind].
-func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, hooks Hooks) (*Service, error) {
-	store := NewStore(p.DB)
-	s := NewService(store, cancel.Publisher, Config{o, hooks}, p.Log, p.Metrics)
-	if err := cancel.Handle(s.Rows(), delay.WorkerConfig{}); err != nil {
-		return nil, err
-	}
+// Part is what orders add to a process: the APIs of customers and operators, the booker, the invariants and the figures.
+func (s *Service) Part(customers *rest.Tokens) app.Part {
 	part := app.Part{
 		Contract: [][]byte{contract, rest.SignUpContract},
 		Routes: func(root, ops gin.IRouter) {
@@ -81,12 +74,11 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 		Components: []app.Component{{Role: app.Reconciler, Run: s.keepBooks}},
 
 		Relations:  []string{"orders_idempotency_key", "orders_pending_deadline", "orders_not_booked"},
-		Invariants: store.Invariants,
+		Invariants: s.store.Invariants,
 		Figures:    figures(),
 	}
 	if !s.cfg.NoPayAtOnce {
 		part.Contract = append(part.Contract, payAtOnceContract)
 	}
-	p.Add(part)
-	return s, nil
+	return part
 }

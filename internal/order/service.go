@@ -17,14 +17,10 @@ import (
 // CancelKind is the kind of the tasks that cancel orders. The id of a task is the id of its order.
 const CancelKind = "order.cancel"
 
-// Config configures the service.
+// Config configures the service. A field that is zero connects it with no other package.
 type Config struct {
 	Options
-	Hooks
-}
 
-// Hooks connect the service with other packages. A field that is zero connects the service with no package.
-type Hooks struct {
 	// Changed is called after an order of a customer has changed. It must not block.
 	Changed func(customer, order string)
 	// Placed is called after an order was placed, with the time to its deadline. It must not block.
@@ -34,7 +30,6 @@ type Hooks struct {
 
 	// NoPayAtOnce tells that customers pay orders only where another package holds them, by [Service.Update].
 	NoPayAtOnce bool
-
 	// NotChargeable returns an error if a total cannot be charged.
 	NotChargeable func(totalCents int64, currency string) *rest.Error
 }
@@ -71,7 +66,7 @@ func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prome
 	return service
 }
 
-// Notify calls the hook Changed. Packages that change what a customer sees of an order call it.
+// Notify calls Changed. Packages that change what a customer sees of an order call it.
 func (s *Service) Notify(customer, order string) { s.cfg.Changed(customer, order) }
 
 // Pay pays one of a customer's orders at once, before its deadline. It is idempotent. It rejects an order that is held.

@@ -42,10 +42,16 @@ const maxLead = 5 * time.Minute // the longest time between a reminder and the d
 // lead returns the time between a reminder and the deadline.
 func (c Config) lead() time.Duration { return min(c.Timeout/3, maxLead) }
 
-// Add adds reminders to a process. It returns the function to call when a row was created, with the time that is left
-// to its deadline. The function returns at once, and a crash loses the reminders that it has not scheduled yet.
-func Add(p *app.Process, cfg Config) (created func(id string, left time.Duration), err error) {
-	queue, err := p.NewQueue(cfg.Kind)
+// Reminders schedules the reminders of a process, and reminds.
+type Reminders struct {
+	cfg    Config
+	sender *background.Sender[delay.Message]
+	worker *delay.Worker
+}
+
+// New returns the reminders of a process. Its error says that the name of the kind is wrong.
+func New(b *app.Base, cfg Config) (*Reminders, error) {
+	queue, err := delay.NewQueue(b.Redis, cfg.Kind, b.QueueShards)
 	if err != nil {
 		return nil, err
 	}
@@ -54,16 +60,27 @@ func Add(p *app.Process, cfg Config) (created func(id string, left time.Duration
 		Send:    func(ctx context.Context, batch []delay.Message) error { return queue.Schedule(ctx, batch...) },
 		Waiting: 8192,
 		Batch:   500,
-		Lost: promauto.With(p.Metrics).NewCounter(prometheus.CounterOpts{
+		Lost: promauto.With(b.Metrics).NewCounter(prometheus.CounterOpts{
 			Name: "reminders_dropped_total",
 			Help: "Reminders that were not scheduled, because Redis did not answer or too many were waiting.",
 		}),
-	}, p.Log)
-	p.Add(app.Part{Components: []app.Component{
-		{Role: app.API, Run: sender.Run, Last: true}, // requests still create rows while the process stops
-	}})
-	p.Work(queue, Handler(p.DB, cfg, p.Log), delay.WorkerConfig{Loops: 1})
-	return func(id string, left time.Duration) { sender.Add(delay.In(id, left-cfg.lead())) }, nil
+	}, b.Log)
+	worker := delay.NewWorker(queue, Handler(b.DB, cfg, b.Log), delay.WorkerConfig{Loops: 1}, b.Log, b.Metrics)
+	return &Reminders{cfg, sender, worker}, nil
+}
+
+// Created schedules the reminder of a row that was created, with the time that is left to its deadline. It returns at
+// once, and a crash loses the reminders that are not scheduled yet.
+func (r *Reminders) Created(id string, left time.Duration) {
+	r.sender.Add(delay.In(id, left-r.cfg.lead()))
+}
+
+// Part is what reminders add to a process.
+func (r *Reminders) Part() app.Part {
+	return app.Part{Components: []app.Component{
+		{Role: app.API, Run: r.sender.Run, Last: true}, // requests still create rows while the process stops
+		{Role: app.Worker, Run: r.worker.Run},
+	}}
 }
 
 // Handler returns the handler of the tasks. A task that came early, for instance because the deadline was extended, is

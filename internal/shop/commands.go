@@ -10,22 +10,17 @@ import (
 	"example.com/shop/internal/order"
 )
 
-func opener(o *Options, n Neighbour) app.Opener {
-	return func(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error) {
-		s, err := Open(ctx, cfg, o, n, log)
-		if err != nil {
-			return nil, err
-		}
-		return s.Process, nil
-	}
-}
-
 // Run is `serve`: it serves until ctx ends.
-func (o *Serve) Run(ctx context.Context, program app.Program, n Neighbour) error {
+func (o *Serve) Run(ctx context.Context, program app.Program) error {
 	if err := o.Check(); err != nil {
 		return app.Usage(err)
 	}
-	return o.Serve.Run(ctx, program, opener(&o.Options, n))
+	p, err := New(ctx, o.Config(program), &o.Options, app.NewLogger(program.Err, o.LogLevel, false))
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return p.Serve(ctx, o.HTTPAddr)
 }
 
 // Migrate has the options of `migrate`.
@@ -35,31 +30,35 @@ type Migrate struct {
 }
 
 // Run is `migrate`.
-func (c *Migrate) Run(ctx context.Context, program app.Program, n Neighbour) error {
-	return c.Migrate.Run(ctx, program, n.Migrations, func(ctx context.Context, db *gorm.DB) error {
-		if !c.Seed {
-			return nil
-		}
-		return order.NewStore(db).SeedProducts(ctx)
-	})
+func (c *Migrate) Run(ctx context.Context, program app.Program) error {
+	return c.Migrate.Run(ctx, program, c.Finish)
 }
 
-// OpenTool returns a function that opens the process of a command that runs once. Such a command has no options of the
-// parts.
-func OpenTool(n Neighbour) app.Opener { return opener(new(Options), n) }
+// Finish adds the sample products if the options say so.
+func (c *Migrate) Finish(ctx context.Context, db *gorm.DB) error {
+	if !c.Seed {
+		return nil
+	}
+	return order.NewStore(db).SeedProducts(ctx)
+}
+
+// openTool opens the process of a command that runs once. Such a command has no options of the parts.
+func openTool(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error) {
+	return New(ctx, cfg, new(Options), log)
+}
 
 // Sweep is `reconcile`: it sweeps once, and prints the report.
 type Sweep struct{ app.Tool }
 
 // Run runs the command.
-func (c *Sweep) Run(ctx context.Context, program app.Program, n Neighbour) error {
-	return c.Sweep(ctx, program, OpenTool(n))
+func (c *Sweep) Run(ctx context.Context, program app.Program) error {
+	return c.Sweep(ctx, program, openTool)
 }
 
 // Doctor is `doctor`.
 type Doctor struct{ app.Doctor }
 
 // Run runs the command.
-func (c *Doctor) Run(ctx context.Context, program app.Program, n Neighbour) error {
-	return c.Doctor.Run(ctx, program, OpenTool(n))
+func (c *Doctor) Run(ctx context.Context, program app.Program) error {
+	return c.Doctor.Run(ctx, program, openTool)
 }

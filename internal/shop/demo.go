@@ -31,20 +31,15 @@ type Demo struct {
 	app.Log
 }
 
-// DemoRun describes a run of the demo at the moment when its private servers have started. Its database has no schema
-// yet, and its process is not open.
+// DemoRun is a run of the demo whose private servers have started. Its database has no schema yet.
 type DemoRun struct {
-	DatabaseURL string // of the private PostgreSQL
-	URL         string // of the shop
-	Log         *slog.Logger
-}
+	Options Serve // of the process
+	Servers *devstack.Servers
+	URL     string // of the shop
+	Log     *slog.Logger
 
-// DemoNeighbour is what another module adds to a run of the demo.
-type DemoNeighbour struct {
-	Neighbour
-	demo.More
-	Welcome string // lines that the demo prints about the module, each with a line break
-	Close   func() // is called when the demo ends; may be nil
+	program  app.Program
+	listener net.Listener
 }
 
 // The demo's reconciler sweeps often, and looks further ahead than orders wait for their payment, so that an operator
@@ -55,11 +50,11 @@ const (
 )
 
 // options returns the options of the demo's process. The addresses of its servers are not known yet.
-func (c *Demo) options() *Serve {
-	return &Serve{
+func (c *Demo) options() Serve {
+	return Serve{
 		Serve: app.Serve{
 			HTTPAddr: cmp.Or(c.HTTPAddr, demoAddr),
-			Roles:    []string{app.API, app.Relay, app.Reconciler}, // package demo runs the worker
+			Roles:    []string{app.API, app.Relay, app.Worker, app.Reconciler},
 			Tool: app.Tool{
 				Database:  app.Database{DatabaseURL: "postgres://private", DatabaseConns: 20},
 				Redis:     app.Redis{RedisURL: "redis://private", QueueShards: 1},
@@ -76,10 +71,24 @@ func (c *Demo) options() *Serve {
 	}
 }
 
-// Run runs the command `demo`. open returns what another module adds to the run, and is nil if no module does.
-func (c *Demo) Run(
-	ctx context.Context, program app.Program, open func(context.Context, DemoRun) (DemoNeighbour, error),
-) error {
+// Run runs the command `demo`.
+func (c *Demo) Run(ctx context.Context, program app.Program) error {
+	return c.Start(ctx, program, func(ctx context.Context, r *DemoRun) error {
+		if err := app.MigrateUp(ctx, r.Options.DatabaseURL, io.Discard); err != nil {
+			return err
+		}
+		faults := demo.Part(r.Servers.Redis, demo.More{}, r.Log)
+		p, err := New(ctx, r.Options.Config(program), &r.Options.Options, r.Log, faults)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		return r.Serve(ctx, p, "")
+	})
+}
+
+// Start starts private servers, calls serve with them, and stops them when serve returns.
+func (c *Demo) Start(ctx context.Context, program app.Program, serve func(context.Context, *DemoRun) error) error {
 	o := c.options()
 	if err := o.Check(); err != nil {
 		return app.Usage(err)
@@ -102,35 +111,24 @@ func (c *Demo) Run(
 	signal.Ignore(syscall.SIGPIPE) // so that a write to a pipe without a reader fails, and does not kill the demo
 	program.Out, program.Err = output{program.Out, stop}, output{program.Err, stop}
 	o.DatabaseURL, o.RedisURL = servers.Postgres.URL(), servers.Redis.URL()
-	log := app.NewLogger(program.Err, c.LogLevel, true)
-	run := DemoRun{DatabaseURL: o.DatabaseURL, URL: "http://" + ln.Addr().String(), Log: log}
-	var n DemoNeighbour
-	if open != nil {
-		if n, err = open(ctx, run); err != nil {
-			return err
-		}
-		if n.Close != nil {
-			defer n.Close()
-		}
-	}
-	if err := app.MigrateUp(ctx, o.DatabaseURL, n.Migrations, io.Discard); err != nil {
-		return err
-	}
-	s, err := Open(ctx, o.Config(program), &o.Options, n.Neighbour, log)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if err := order.NewStore(s.DB).SeedProducts(ctx); err != nil {
-		return err
-	}
-	demo.Add(s.Process, servers.Redis, n.More)
-	c.printWelcome(program, run.URL, o.Ops.OpsToken, n.Welcome, servers)
-	return s.Run(ctx, ln)
+	return serve(ctx, &DemoRun{
+		Options: o, Servers: servers, URL: "http://" + ln.Addr().String(),
+		Log: app.NewLogger(program.Err, c.LogLevel, true), program: program, listener: ln,
+	})
 }
 
-func (c *Demo) printWelcome(program app.Program, url, opsToken, more string, servers *devstack.Servers) {
-	fmt.Fprintf(program.Out, `
+// Serve adds the sample products, prints what the demo is, and serves until ctx ends. more are lines that the demo
+// prints about other modules, each with a line break.
+func (r *DemoRun) Serve(ctx context.Context, p *app.Process, more string) error {
+	if err := order.NewStore(p.DB).SeedProducts(ctx); err != nil {
+		return err
+	}
+	r.printWelcome(more)
+	return p.Run(ctx, r.listener)
+}
+
+func (r *DemoRun) printWelcome(more string) {
+	fmt.Fprintf(r.program.Out, `
 shop is running. Ctrl-C stops it and deletes its data.
 
   shop        %[1]s
@@ -148,8 +146,8 @@ shop is running. Ctrl-C stops it and deletes its data.
   curl -s -H "Authorization: Bearer %[2]s" %[1]s/ops/api/stats
 
   export SHOP_DATABASE_URL='%[4]s' SHOP_REDIS_URL='%[6]s'; go run ./cmd/shop doctor
-`, url, opsToken, more, servers.Postgres.URL(), servers.PostgresIs, servers.Redis.URL(), servers.RedisIs,
-		c.OrderTimeout)
+`, r.URL, r.Options.Ops.OpsToken, more, r.Servers.Postgres.URL(), r.Servers.PostgresIs, r.Servers.Redis.URL(),
+		r.Servers.RedisIs, r.Options.Order.OrderTimeout)
 }
 
 const demoAddr = "127.0.0.1:8080" // unless the user names another address

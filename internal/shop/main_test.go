@@ -21,33 +21,23 @@ func TestMain(m *testing.M) { programtest.Main(m, migrations.Up) }
 
 const repositoryRoot = "../.."
 
-// commands are the commands of a program without other modules.
+// commands are the commands of the program.
 type commands struct {
 	Serve     shop.Serve         `cmd:""`
 	Migrate   shop.Migrate       `cmd:""`
 	Reconcile shop.Sweep         `cmd:""`
 	Doctor    shop.Doctor        `cmd:""`
 	Health    app.HealthCommand  `cmd:""`
-	Demo      demoCommand        `cmd:""`
+	Demo      shop.Demo          `cmd:""`
 	Version   app.VersionCommand `cmd:""`
-}
-
-type demoCommand struct{ shop.Demo }
-
-func (c *demoCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Demo.Run(ctx, program, nil)
 }
 
 func program() app.Program { return shop.Program("") }
 
-// alone is no other module.
-var alone shop.Neighbour
-
 // testApp is a process with all parts.
 type testApp struct {
 	*app.Process
-	orders *order.Service
-	store  *order.Store
+	store *order.Store
 }
 
 // newTestApp returns a process on a new database.
@@ -79,17 +69,17 @@ func openLoggedApp(t testing.TB, o *shop.Serve, log slog.Handler) *testApp {
 // openConfiguredApp returns a process with the given options and configuration that logs to log.
 func openConfiguredApp(t testing.TB, o *shop.Serve, config app.Config, log slog.Handler) *testApp {
 	t.Helper()
-	s, err := shop.Open(t.Context(), config, &o.Options, alone, slog.New(log))
+	p, err := shop.New(t.Context(), config, &o.Options, slog.New(log))
 	testenv.Must(t, err)
-	t.Cleanup(s.Close)
-	return &testApp{s.Process, s.Orders, order.NewStore(s.DB)}
+	t.Cleanup(p.Close)
+	return &testApp{p, order.NewStore(p.DB)}
 }
 
 // runCommand runs a command of the program, whose output it writes to out. It returns the exit code.
 func runCommand(ctx context.Context, args []string, out io.Writer) int {
 	p := program()
 	p.Out, p.Err = out, out
-	return app.ExitCode(app.Run(ctx, p, &commands{}, args, alone), p)
+	return app.ExitCode(app.Run(ctx, p, &commands{}, args), p)
 }
 
 // pendingOrders inserts n pending orders of a new product that reserve all of its stock, and returns their ids. The

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/ops"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
@@ -32,15 +34,27 @@ const (
 	thirdTask  = "00000000-0000-0000-0000-000000000003"
 )
 
-// TestSeveralKinds adds a second kind to a process: the operators' API, the doctor's checks, the workers and the sweeps
+// withKind returns a process that serves the operators' API. It has the kinds of task of another process, and one more.
+func withKind(t *testing.T, a *testApp, name string, rows timeout.Rows) *app.Process {
+	t.Helper()
+	b := *a.Base
+	b.Metrics = prometheus.NewRegistry()
+	more, err := app.NewKind(&b, name, rows)
+	testenv.Must(t, err)
+	kinds := append(slices.Clone(a.Kinds), more)
+	orders := order.NewService(a.store, nil, order.Config{}, a.Log, b.Metrics)
+	p, err := app.New(&b, kinds, ops.Part(&b, validOptions().Ops, kinds, a.Parts, orders.Where))
+	testenv.Must(t, err)
+	return p
+}
+
+// TestSeveralKinds has a process with a second kind: the operators' API, the doctor's checks, the workers and the sweeps
 // include both.
 func TestSeveralKinds(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
 	o := validOptions()
 	handled := make(chan string, 10)
-	second, err := a.NewKind(secondKind)
-	testenv.Must(t, err)
-	testenv.Must(t, second.Handle(timeout.Rows{
+	p := withKind(t, a, secondKind, timeout.Rows{
 		Pending: noRowsSQL,
 		Ask: func(_ context.Context, ids []uuid.UUID, _ timeout.Caller) ([]timeout.Result, error) {
 			results := make([]timeout.Result, len(ids))
@@ -50,10 +64,9 @@ func TestSeveralKinds(t *testing.T) {
 			}
 			return results, nil
 		},
-	}, delay.WorkerConfig{}))
-	handler, err := a.Handler()
-	testenv.Must(t, err)
-	server := httptest.NewServer(handler)
+	})
+	second := p.Kinds[1]
+	server := httptest.NewServer(p.Handler())
 	defer server.Close()
 	send := func(method, path string, answer any) int {
 		t.Helper()
@@ -75,7 +88,7 @@ func TestSeveralKinds(t *testing.T) {
 		report.Missing != 1 {
 		t.Errorf("a sweep is answered with %d %+v, want 200 and one missing task", status, report)
 	}
-	for _, k := range a.Kinds {
+	for _, k := range p.Kinds {
 		if last, _, err := k.Reconciler.Last(t.Context()); err != nil || last == nil {
 			t.Errorf("the last report of %s is %v, %v; want one for each kind", k.Name, last, err)
 		}
@@ -101,11 +114,11 @@ func TestSeveralKinds(t *testing.T) {
 	if s.Queue.OldestDue < 59 || s.LastSweep == nil {
 		t.Errorf("the oldest due task has waited %v s, want 60; the last sweep is %v", s.Queue.OldestDue, s.LastSweep)
 	}
-	checks := a.Checks()
+	checks := p.Checks()
 	check := func(subject string) error {
 		return checks[slices.IndexFunc(checks, func(c app.Check) bool { return c.Subject == subject })].Run(t.Context())
 	}
-	err = check("worker")
+	err := check("worker")
 	for _, want := range []string{order.CancelKind + ": 1 dead letters", secondKind + ": 1 tasks are due"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the doctor's check of tasks returns %v, want %q in it", err, want)
@@ -135,14 +148,17 @@ func TestSeveralKinds(t *testing.T) {
 	}
 
 	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- a.RunWorkers(ctx) }()
+	ended := make(chan error, 2)
+	for _, k := range p.Kinds {
+		go func() { ended <- k.Worker.Run(ctx) }()
+	}
 	got := []string{<-handled, <-handled}
 	slices.Sort(got)
 	if !slices.Equal(got, []string{secondTask, thirdTask}) {
 		t.Errorf("the worker of the second kind handled %v, want the second and the third task", got)
 	}
 	stop()
+	testenv.Must(t, <-ended)
 	testenv.Must(t, <-ended)
 	testenv.Eventually(t, "the task of the order is scheduled", func() bool {
 		locations, err := a.Kinds[0].Queue.Locate(t.Context(), []string{order1})

@@ -12,12 +12,11 @@ import (
 // it took a sixth of the processor time. With this setting, the process needs some 20 MB more.
 const gcPercent = 400
 
-// Main is [app.Main] with the setting gcPercent.
-func Main(program app.Program, commands any, bound ...any) {
+// SetGC sets gcPercent.
+func SetGC() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	app.Main(program, commands, bound...)
 }
 
 // Program describes the program. The version is the one that the build has set or, if it is empty, the module's.

@@ -1,6 +1,11 @@
 package shop
 
-import _ "embed"
+import (
+	_ "embed"
+
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/remind"
+)
 
 // remindKind is the kind of the tasks that remind customers of the deadlines of their orders. The id of a task is the
 // id of its order.
@@ -11,3 +16,8 @@ const remindKind = "order.remind"
 //
 //go:embed remind.sql
 var remindSQL string
+
+// RemindersOf configures the reminders of orders. notify is called after a reminder.
+func RemindersOf(o order.Options, notify func(customer, order string)) remind.Config {
+	return remind.Config{Kind: remindKind, Timeout: o.OrderTimeout, Statement: remindSQL, Notify: notify}
+}

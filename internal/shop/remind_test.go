@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
@@ -255,23 +256,27 @@ func TestPlacedOrderIsReminded(t *testing.T) {
 	testenv.Must(t, err)
 	url := testenv.Postgres(t)
 	gdb, db := parttest.OpenDB(t, url, 5)
-	process := app.New(&app.Connections{DB: gdb, Pool: db, Redis: rdb},
-		app.Config{Name: "test", Roles: []string{app.API}, QueueShards: 1}, slog.New(slog.DiscardHandler))
-	defer process.Close()
+	b := &app.Base{
+		Config: app.Config{QueueShards: 1}, DB: gdb, Pool: db, Redis: rdb,
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+	}
+	defer b.Close()
 	var s *ordertest.Shop
 	// The reminder is due two thirds of the time after the placement.
 	const timeout = 6 * time.Second
-	placed, err := remind.Add(process, remind.Config{
+	reminders, err := remind.New(b, remind.Config{
 		Kind: shop.RemindKind, Timeout: timeout, Statement: shop.RemindSQL,
 		Notify: func(customer, order string) { s.Notify(customer, order) },
 	})
 	testenv.Must(t, err)
-	s = ordertest.NewAt(t, url, func(c *order.Config) { c.OrderTimeout, c.Placed = timeout, placed })
-	queue, err := process.NewQueue(shop.RemindKind)
+	s = ordertest.NewAt(t, url, func(c *order.Config) { c.OrderTimeout, c.Placed = timeout, reminders.Created })
+	queue, err := delay.NewQueue(rdb, shop.RemindKind, 1)
 	testenv.Must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { _ = process.RunWorkers(ctx) })
+	for _, component := range reminders.Part().Components {
+		running.Go(func() { _ = component.Run(ctx) })
+	}
 	defer running.Wait()
 	defer stop()
 

@@ -23,8 +23,7 @@ import (
 func TestHalfClosedClient(t *testing.T) {
 	o := validOptions()
 	a := newTestApp(t, testenv.Redis(t), 1)
-	handler, err := a.Handler()
-	testenv.Must(t, err)
+	handler := a.Handler()
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	tokens, err := shop.NewTokens(o.TokenKey)
@@ -72,8 +71,7 @@ func TestHalfClosedClient(t *testing.T) {
 // 503 until all tables are back.
 func TestUnreadyWithoutTables(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
-	handler, err := a.Handler()
-	testenv.Must(t, err)
+	handler := a.Handler()
 	status := func(path string) int {
 		recorder := httptest.NewRecorder()
 		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
@@ -114,8 +112,7 @@ func TestUnreadyWithoutTables(t *testing.T) {
 // their orders.
 func TestTokens(t *testing.T) {
 	o := validOptions()
-	handler, err := newTestApp(t, "redis://127.0.0.1:1/0", 1).Handler()
-	testenv.Must(t, err)
+	handler := newTestApp(t, "redis://127.0.0.1:1/0", 1).Handler()
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "POST", "/api/customers", http.NoBody))
 	cookie, err := http.ParseSetCookie(recorder.Header().Get("Set-Cookie"))

@@ -1,124 +1,119 @@
-// Package shop builds the service from its parts. The method build of [Shop] is the table of contents.
+// Package shop builds the service: [New] is its composition root, and the table of contents of the program.
 package shop
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/live"
 	"example.com/shop/internal/ops"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/remind"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/timeout"
 	"example.com/shop/internal/trace"
 	"example.com/shop/migrations"
 	"example.com/shop/web"
 )
 
-// Shop is a process with all parts of the service.
-type Shop struct {
-	*app.Process
-	Customers *rest.Tokens // nil: the process does not serve the API
-	Orders    *order.Service
-}
-
-// Neighbour is what another module adds to the service. Each field may be nil.
-type Neighbour struct {
-	// Migrations are the sets of its modules, in their order. The core's set comes before them.
-	Migrations []migrations.Set
-	// Pages are what the module adds to the pages.
-	Pages []web.Extension
-	// Add adds the module to a process, and sets the hooks with which the orders call it. It returns a function that
-	// adds what needs the orders.
-	Add func(ctx context.Context, p *app.Process, h *order.Hooks) (finish func(*Shop) error, err error)
-}
-
-// Open connects a process to its servers, and adds all parts to it.
-func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slog.Logger) (*Shop, error) {
-	cfg.Migrations, cfg.SessionSettings = n.Migrations, postgres.IndexPlans
-	connections, err := app.Connect(ctx, cfg, log)
+// New returns a process of the service, which is connected to its servers. more are parts that only this process has.
+func New(ctx context.Context, cfg app.Config, o *Options, log *slog.Logger, more ...app.Part) (p *app.Process, err error) {
+	b, err := app.Connect(ctx, cfg, trace.Logger(log))
 	if err != nil {
 		return nil, err
 	}
-	var tracer *trace.Tracer
-	if err = checkModules(ctx, connections, cfg, log); err == nil {
-		tracer, err = trace.New(connections, "shop", order.NewStore(connections.DB).Spans, log)
+	defer b.CloseOnError(&err)
+	if err := checkModules(ctx, b); err != nil {
+		return nil, err
 	}
+	store := order.NewStore(b.DB)
+	tracer, err := trace.New(b, "shop", store.Spans)
 	if err != nil {
-		connections.Close()
 		return nil, err
 	}
-	var hooks order.Hooks
-	if tracer != nil {
-		hooks.Tracer, cfg.Tracer = tracer, tracer
-		log = trace.Logger(log)
-	}
-	cfg.OpsGuard = o.Ops.Guard()
-	s := &Shop{Process: app.New(connections, cfg, log)}
-	if tracer != nil {
-		s.Add(app.Part{Close: tracer.Close})
-	}
-	if err := s.build(ctx, o, n, hooks); err != nil {
-		s.Close()
+
+	// What an order must do later waits in the queue. The publisher adds it after the commit, and the relay adds what the
+	// publisher has left in the outbox.
+	queue, err := delay.NewQueue(b.Redis, order.CancelKind, b.QueueShards)
+	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	outbox := delay.NewOutbox(b.Pool, order.CancelKind)
+	publisher := delay.NewPublisher(queue, outbox, b.Log, b.Metrics)
+	relay := delay.NewRelay(queue, outbox, b.Log, b.Metrics)
+
+	notifications := live.New(b, NotificationNames)
+	reminders, err := remind.New(b, RemindersOf(o.Order, notifications.Changed))
+	if err != nil {
+		return nil, err
+	}
+	orders := order.NewService(store, publisher, order.Config{
+		Options: o.Order, Changed: notifications.Changed, Placed: reminders.Created, Tracer: tracer,
+	}, b.Log, b.Metrics)
+
+	// The worker times out the orders whose tasks are due, and the reconciler what the worker has left.
+	rows := orders.Rows()
+	table := timeout.NewTable(b.DB, order.CancelKind, rows, tracer.StartTasks, b.Log)
+	worker := delay.NewWorker(queue, table.Handle, delay.WorkerConfig{}, b.Log, b.Metrics)
+	reconciler, err := reconcile.New(b.Pool, order.CancelKind, table, queue, b.Reconcile, b.Log, b.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	kinds := app.Kinds{{
+		Name: order.CancelKind, Queue: queue, Outbox: outbox, Publisher: publisher, Relay: relay,
+		Rows: rows, Table: table, Worker: worker, Reconciler: reconciler,
+	}}
+
+	customers, err := o.Customers(b)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := web.Part()
+	if err != nil {
+		return nil, err
+	}
+	parts := append(app.Parts{
+		tracer.Part(), notifications.Part(customers), reminders.Part(), orders.Part(customers), pages,
+	}, more...)
+	parts = append(parts, ops.Part(b, o.Ops, kinds, parts, orders.Where))
+	return app.New(b, kinds, parts...)
 }
 
-func (s *Shop) build(ctx context.Context, o *Options, n Neighbour, hooks order.Hooks) (err error) {
-	p := s.Process
-	if p.Has(app.API) {
-		if s.Customers, err = NewTokens(o.TokenKey); err != nil {
-			return app.Usage(err)
-		}
+// NotificationNames are the names of the notifications of the pages.
+var NotificationNames = live.Names{Channel: "order:feed", Row: "order", Broadcast: "products"}
+
+// Customers returns the tokens of the customers, or nil if the process does not serve the API.
+func (o *Options) Customers(b *app.Base) (*rest.Tokens, error) {
+	if !b.Has(app.API) {
+		return nil, nil
 	}
-	hooks.Changed = live.Add(p, live.Names{Channel: "order:feed", Row: "order", Broadcast: "products"}, s.Customers)
-	hooks.Placed, err = remind.Add(p, remind.Config{
-		Kind: remindKind, Timeout: o.Order.OrderTimeout, Statement: remindSQL, Notify: hooks.Changed,
-	})
+	customers, err := NewTokens(o.TokenKey)
 	if err != nil {
-		return err
+		return nil, app.Usage(err)
 	}
-	cancel, err := p.NewKind(order.CancelKind)
-	if err != nil {
-		return err
-	}
-	finish := func(*Shop) error { return nil }
-	if n.Add != nil {
-		if finish, err = n.Add(ctx, p, &hooks); err != nil {
-			return err
-		}
-	}
-	if s.Orders, err = order.Add(p, cancel, o.Order, s.Customers, hooks); err != nil {
-		return err
-	}
-	ops.Add(p, cancel, s.Orders.Where)
-	if err := web.Add(p, n.Pages...); err != nil {
-		return err
-	}
-	return finish(s)
+	return customers, nil
 }
 
 // checkModules returns an error if a process with these roles must not use the database, because the database has the
-// schema of a module that the program lacks. Orders may have to be paid in that module, and an API without the module
-// would give goods away. The other roles may use the database, because they treat orders as in every program.
-func checkModules(ctx context.Context, c *app.Connections, cfg app.Config, log *slog.Logger) error {
-	others, err := migrations.OtherModules(ctx, c.Pool, cfg.Migrations...)
+// schema of another module. Orders may have to be paid in that module, and an API without the module would give goods
+// away. The other roles may use the database, because they treat orders as in every program.
+func checkModules(ctx context.Context, b *app.Base) error {
+	others, err := migrations.OtherModules(ctx, b.Pool)
 	if err != nil || len(others) == 0 {
 		return err
 	}
 	modules := strings.Join(others, " and ")
-	if slices.Contains(cfg.Roles, app.API) {
+	if b.Has(app.API) {
 		return fmt.Errorf("the database has the schema of %[1]s, which this program lacks: with the role api it would "+
 			"let customers pay orders at once that must be paid elsewhere: run the program that has %[1]s, or set "+
 			"%[2]s to another database", modules, app.OptionName("database-url"))
 	}
-	log.Warn("the database has the schema of a module that this program lacks; "+
+	b.Log.Warn("the database has the schema of a module that this program lacks; "+
 		"its tables and tasks are left to the program that has it", "module", modules)
 	return nil
 }

@@ -39,39 +39,32 @@ func options(t *testing.T, roles ...string) *shop.Serve {
 	return &o
 }
 
-// TestSchemaOfAnotherModule opens processes of a program without a module, and of one with it, on a database that has
-// the schema of the module. Only the role api needs the module.
+// TestSchemaOfAnotherModule opens processes on a database that has the schema of a module which the program lacks. Only
+// the role api needs the module.
 func TestSchemaOfAnotherModule(t *testing.T) {
-	all := []string{app.API, app.Relay, app.Worker, app.Reconciler}
-	without, with := shop.Neighbour{}, shop.Neighbour{Migrations: []migrations.Set{books}}
 	for name, test := range map[string]struct {
-		roles     []string
-		neighbour shop.Neighbour
-		opens     bool
-		warns     bool
+		roles []string
+		opens bool
 	}{
-		"every role without the module":  {all, without, false, false},
-		"api without the module":         {[]string{app.API}, without, false, false},
-		"other roles without the module": {[]string{app.Relay, app.Worker, app.Reconciler}, without, true, true},
-		"a tool without the module":      {nil, without, true, true},
-		"every role with the module":     {all, with, true, false},
-		"api with the module":            {[]string{app.API}, with, true, false},
-		"a worker with the module":       {[]string{app.Worker}, with, true, false},
+		"every role":  {[]string{app.API, app.Relay, app.Worker, app.Reconciler}, false},
+		"api":         {[]string{app.API}, false},
+		"other roles": {[]string{app.Relay, app.Worker, app.Reconciler}, true},
+		"a tool":      {nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, test.roles...)
 			var log bytes.Buffer
-			s, err := shop.Open(t.Context(), o.Config(app.Program{Name: "shop"}), &o.Options, test.neighbour,
+			p, err := shop.New(t.Context(), o.Config(app.Program{Name: "shop"}), &o.Options,
 				slog.New(slog.NewTextHandler(&log, nil)))
 			if err == nil {
-				s.Close()
+				p.Close()
 			}
 			if (err == nil) != test.opens {
-				t.Errorf("Open returns %v, want that it succeeds: %v", err, test.opens)
+				t.Errorf("New returns %v, want that it succeeds: %v", err, test.opens)
 			}
 			warns := strings.Contains(log.String(), "level=WARN") && strings.Contains(log.String(), "module=books")
-			if warns != test.warns {
-				t.Errorf("the log is %q, want a warning about books: %v", log.String(), test.warns)
+			if warns != test.opens {
+				t.Errorf("the log is %q, want a warning about books: %v", log.String(), test.opens)
 			}
 		})
 	}
@@ -80,12 +73,11 @@ func TestSchemaOfAnotherModule(t *testing.T) {
 // TestSessionsPlanWithIndexes checks that the sessions of a process have the settings with which the plans are tested.
 func TestSessionsPlanWithIndexes(t *testing.T) {
 	o := options(t)
-	s, err := shop.Open(t.Context(), o.Config(app.Program{Name: "shop"}), &o.Options,
-		shop.Neighbour{Migrations: []migrations.Set{books}}, slog.New(slog.DiscardHandler))
+	p, err := shop.New(t.Context(), o.Config(app.Program{Name: "shop"}), &o.Options, slog.New(slog.DiscardHandler))
 	testenv.Must(t, err)
-	defer s.Close()
+	defer p.Close()
 	for setting, want := range postgres.IndexPlans {
-		if got := testenv.Query[string](t, s.Pool, `SELECT current_setting($1)`, setting); got != want {
+		if got := testenv.Query[string](t, p.Pool, `SELECT current_setting($1)`, setting); got != want {
 			t.Errorf("%s is %s, want %s", setting, got, want)
 		}
 	}
@@ -97,7 +89,7 @@ func TestServeWithoutModule(t *testing.T) {
 	defer cancel()
 	var printed bytes.Buffer
 	program := app.Program{Name: "shop", Out: io.Discard, Err: &printed}
-	err := options(t, app.API).Run(ctx, program, shop.Neighbour{})
+	err := options(t, app.API).Run(ctx, program)
 	const want = "shop: the database has the schema of books, which this program lacks: with the role api it would " +
 		"let customers pay orders at once that must be paid elsewhere: run the program that has books, " +
 		"or set SHOP_DATABASE_URL (--database-url) to another database\n"

@@ -10,6 +10,7 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/internal/timeout"
 )
 
 // TestWhereIsOrder asks where an order is, over the operators' API.
@@ -18,10 +19,8 @@ func TestWhereIsOrder(t *testing.T) {
 	testenv.Must(t, err)
 	database, redis := testenv.Postgres(t), testenv.Redis(t)
 	a, o := openApp(t, database, redis, 1), validOptions()
-	_, err = a.NewKind("test.later") // as a part does that is added later
-	testenv.Must(t, err)
-	handler, err := a.Handler()
-	testenv.Must(t, err)
+	p := withKind(t, a, secondKind, timeout.Rows{})
+	handler := p.Handler()
 	pending, overdue := pendingOrders(t, a, 1, time.Hour)[0], pendingOrders(t, a, 1, -2*time.Hour)[0]
 	type row struct {
 		name, path, token string
@@ -36,7 +35,7 @@ func TestWhereIsOrder(t *testing.T) {
 		{"an empty id", "where?id=", o.Ops.OpsToken, http.StatusBadRequest, "printable ASCII"},
 		{"unauthorized", "where?id=" + pending, "x", http.StatusUnauthorized, ""},
 	}
-	for _, k := range a.Kinds {
+	for _, k := range p.Kinds {
 		testenv.Must(t, k.Queue.Schedule(t.Context(), delay.In(pending, time.Hour)))
 		rows = append(rows, row{"a task of the kind " + k.Name, "where?id=" + pending, o.Ops.OpsToken, http.StatusOK,
 			`{"kind":"` + k.Name + `","state":"scheduled"`})

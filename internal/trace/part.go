@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 
@@ -30,32 +29,40 @@ import (
 // Spans returns the spans in which rows were created, by the ids of the rows.
 type Spans func(ctx context.Context, ids []string) ([][]byte, error)
 
-// New returns a tracer, which traces the statements and the commands of the connections, if a standard variable of
+// New returns a tracer, which traces the statements and the commands of a process, if a standard variable of
 // OpenTelemetry names a collector: OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. Otherwise it
-// returns nil. The other variables, such as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, have their usual meaning, except
+// returns nil, which traces nothing. The other variables, such as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, have their usual meaning, except
 // that the protocol must be http/protobuf.
-func New(c *app.Connections, name string, spans Spans, log *slog.Logger) (*Tracer, error) {
+func New(b *app.Base, name string, spans Spans) (*Tracer, error) {
 	if !enabled() {
 		return nil, nil
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		log.Warn("spans are not exported, or not as the variables say", "error", err)
+		b.Log.Warn("spans are not exported, or not as the variables say", "error", err)
 	}))
 	processor, options, err := newExport(name)
 	if err != nil {
 		return nil, app.Usage(err)
 	}
 	all := newProviders(options...)
-	t := newTracer(all, spans, log)
+	t := newTracer(all, spans, b.Log)
 	t.exported = processor
-	postgres.TraceBy(c.Pool, t)
-	err = redisotel.InstrumentTracing(c.Redis, redisotel.WithTracerProvider(all.within),
+	postgres.TraceBy(b.Pool, t)
+	err = redisotel.InstrumentTracing(b.Redis, redisotel.WithTracerProvider(all.within),
 		redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false))
 	if err != nil {
 		t.Close()
 		return nil, fmt.Errorf("trace the commands to Redis: %w", err)
 	}
 	return t, nil
+}
+
+// Part is what a tracer adds to a process: a span of each request, and the export of the last spans.
+func (t *Tracer) Part() app.Part {
+	if t == nil {
+		return app.Part{}
+	}
+	return app.Part{First: t.request, Close: t.Close}
 }
 
 func enabled() bool {

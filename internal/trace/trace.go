@@ -18,7 +18,7 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// Tracer is the [app.Tracer] of a process, and traces the transactions that create rows. See [New].
+// Tracer traces what a process does. A nil Tracer traces nothing. See [New].
 type Tracer struct {
 	*otelpgx.Tracer // of the statements
 	requests        trace.Tracer
@@ -42,6 +42,9 @@ const stopTimeout = 3 * time.Second // for the export of the last spans, when th
 
 // Close exports the spans that wait for their export.
 func (t *Tracer) Close() {
+	if t == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if err := t.exported.Shutdown(ctx); err != nil {
@@ -52,11 +55,17 @@ func (t *Tracer) Close() {
 // StartBatch begins a span that links to the requests which a transaction handles as a batch, for instance those that
 // create rows. spans are the spans of the requests.
 func (t *Tracer) StartBatch(ctx context.Context, name string, spans [][]byte) (context.Context, func(error)) {
+	if t == nil {
+		return ctx, func(error) {}
+	}
 	return t.start(ctx, name, spans, attribute.Int("messaging.batch.message_count", len(spans)))
 }
 
 // StartTasks begins a span that links to the requests which created the rows of a batch of tasks.
 func (t *Tracer) StartTasks(ctx context.Context, kind string, ids []string) (span context.Context, end func(error)) {
+	if t == nil {
+		return ctx, func(error) {}
+	}
 	return t.start(ctx, "process "+kind, t.creations(ctx, ids), attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.name", kind), attribute.Int("messaging.batch.message_count", len(ids)))
 }
@@ -77,6 +86,9 @@ func (t *Tracer) start(
 
 // StartCall begins a span of a call to another service, within the span of the request or the batch that makes it.
 func (t *Tracer) StartCall(ctx context.Context, name string) (context.Context, func(error)) {
+	if t == nil {
+		return ctx, func(error) {}
+	}
 	ctx, span := t.calls.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
 	return ctx, ending(span)
 }
@@ -92,9 +104,9 @@ func ending(span trace.Span) func(error) {
 
 var quiet = []string{"/healthz", "/readyz", "/metrics"} // monitoring requests these routes every few seconds
 
-// Request is a handler that makes a span of a request, as the semantic conventions for HTTP say. The span of a
+// request is a handler that makes a span of a request, as the semantic conventions for HTTP say. The span of a
 // request that changes a row links to the request that created the row.
-func (t *Tracer) Request(c *gin.Context) {
+func (t *Tracer) request(c *gin.Context) {
 	route, method := c.FullPath(), c.Request.Method
 	if route == "" || slices.Contains(quiet, route) {
 		return

@@ -61,7 +61,7 @@ func TestLinks(t *testing.T) {
 		rows.err = errors.New("no database") // one of two statements has failed
 	}
 	engine := gin.New()
-	engine.Use(tracer.Request)
+	engine.Use(tracer.request)
 	engine.POST("/rows/:id/confirm", func(c *gin.Context) { c.Status(http.StatusOK) })
 	engine.POST("/rows/:id/cancel", func(c *gin.Context) { c.Status(http.StatusUnauthorized) })
 	engine.GET("/healthz", func(*gin.Context) {})
@@ -130,7 +130,7 @@ func TestCalls(t *testing.T) {
 func TestRequests(t *testing.T) {
 	tracer, spans, _ := recorded(t, &fakeRows{})
 	engine := gin.New()
-	engine.Use(tracer.Request)
+	engine.Use(tracer.request)
 	engine.GET("/rows/:id", func(c *gin.Context) { c.Status(http.StatusInternalServerError) })
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/rows/1", http.NoBody)
 	request.Header.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")

@@ -58,7 +58,7 @@ func NewAt(t testing.TB, url string, changes ...func(*order.Config)) *Shop {
 	}
 	cfg := order.Config{
 		Options: order.Options{OrderTimeout: Timeout, OrderExtension: Extension, MaxExtensions: MaxExtensions},
-		Hooks:   order.Hooks{Changed: s.Notified.Notify},
+		Changed: s.Notified.Notify,
 	}
 	for _, change := range changes {
 		change(&cfg)

@@ -37,8 +37,9 @@ var neighbours = map[string][]string{
 	},
 	"payments": {
 		"e2e/shoptest", "internal/app", "internal/background", "internal/delay", "internal/demo", "internal/faulttest",
-		"internal/keyset", "internal/order", "internal/postgres", "internal/rest", "internal/shop",
-		"internal/testenv", "internal/testenv/parttest", "internal/timeout", "migrations", "web",
+		"internal/keyset", "internal/live", "internal/ops", "internal/order", "internal/postgres",
+		"internal/reconcile", "internal/remind", "internal/rest", "internal/shop", "internal/testenv",
+		"internal/testenv/parttest", "internal/timeout", "internal/trace", "migrations", "web",
 	},
 }
 

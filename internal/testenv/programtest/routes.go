@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/testenv"
@@ -17,11 +18,9 @@ import (
 // a body. It sends the requests with the operators' token, so that customers' routes answer 401.
 func HeadMatchesGet(t testing.TB, process *app.Process, opsToken string) {
 	t.Helper()
-	handler, err := process.Handler()
-	testenv.Must(t, err)
+	handler := process.Handler()
 	registered := map[string]bool{}
-	var routes gin.RoutesInfo
-	process.Add(app.Part{Routes: func(root, _ gin.IRouter) { routes = root.(*gin.Engine).Routes() }})
+	routes := routesOf(t, process)
 	for _, r := range routes {
 		registered[r.Method+" "+r.Path] = true
 	}
@@ -60,4 +59,20 @@ func HeadMatchesGet(t testing.TB, process *app.Process, opsToken string) {
 			t.Errorf("HEAD %s: got %s with the body %q, want %s as for GET, and no body", path, got, body, want)
 		}
 	}
+}
+
+// routesOf returns the routes of a process. It routes the parts of the process again, with one more part, which comes
+// last and so sees the routes of the others.
+func routesOf(t testing.TB, process *app.Process) (routes gin.RoutesInfo) {
+	t.Helper()
+	again := *process.Base
+	again.Metrics = prometheus.NewRegistry()
+	var parts app.Parts
+	for _, part := range process.Parts {
+		parts = append(parts, app.Part{Routes: part.Routes, Contract: part.Contract})
+	}
+	parts = append(parts, app.Part{Routes: func(root, _ gin.IRouter) { routes = root.(*gin.Engine).Routes() }})
+	_, err := app.New(&again, nil, parts...)
+	testenv.Must(t, err)
+	return routes
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -19,10 +20,10 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/demo"
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/shop"
 	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/migrations"
 	"example.com/shop/payments/stripesim"
 )
 
@@ -41,7 +42,24 @@ var demoContract []byte
 type demoCommand struct{ shop.Demo }
 
 func (c *demoCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Demo.Run(ctx, program, openDemoProvider)
+	return c.Start(ctx, program, func(ctx context.Context, r *shop.DemoRun) error {
+		p, pay, err := openDemoProvider(ctx, r)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		if err := app.MigrateUp(ctx, r.Options.DatabaseURL, io.Discard, migrations.Set); err != nil {
+			return err
+		}
+		faults := demo.Part(r.Servers.Redis, p.faults(), r.Log)
+		process, err := newShop(ctx, r.Options.Config(program), &r.Options.Options, pay, r.Log, p.part(), faults)
+		if err != nil {
+			return err
+		}
+		defer process.Close()
+		return r.Serve(ctx, process, fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; "+
+			"its ledger is at /sim/ledger)\n", pay.StripeURL))
+	})
 }
 
 // demoProvider is the payment provider of the demo.
@@ -52,18 +70,18 @@ type demoProvider struct {
 }
 
 // openDemoProvider opens the simulator on a free port, with a database of its own in the shop's PostgreSQL, and returns
-// the payments of the demo, which use it. The simulator runs within the process of the demo.
-func openDemoProvider(ctx context.Context, run shop.DemoRun) (n shop.DemoNeighbour, err error) {
-	database, err := url.Parse(run.DatabaseURL)
+// the options of payments that use it. The simulator runs within the process of the demo.
+func openDemoProvider(ctx context.Context, r *shop.DemoRun) (p *demoProvider, o payment.Options, err error) {
+	database, err := url.Parse(r.Options.DatabaseURL)
 	if err != nil {
-		return n, fmt.Errorf("database URL: %w", err)
+		return nil, o, fmt.Errorf("database URL: %w", err)
 	}
 	database.Path = "/stripesim"
-	p := &demoProvider{log: run.Log}
+	p = &demoProvider{log: r.Log}
 	if p.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		return n, fmt.Errorf("listen for the payment provider: %w", err)
+		return nil, o, fmt.Errorf("listen for the payment provider: %w", err)
 	}
-	o := payment.Options{WebhookSecret: "whsec_" + rand.Text(), PublicURL: run.URL, PaymentGrace: demoGrace}
+	o = payment.Options{WebhookSecret: "whsec_" + rand.Text(), PublicURL: r.URL, PaymentGrace: demoGrace}
 	o.CheckoutTime = demoCheckout
 	o.StripeURL, o.StripeKey = "http://"+p.ln.Addr().String(), "sk_test_"+rand.Text()
 	o.StripeEndpointRate, o.StripeProcesses = 25, 1 // the defaults
@@ -71,28 +89,23 @@ func openDemoProvider(ctx context.Context, run shop.DemoRun) (n shop.DemoNeighbo
 	o.PayAtOnce, o.PayAtOnceQuiet = true, true
 	p.Simulator, err = stripesim.Open(ctx, stripesim.Config{
 		DatabaseURL: database.String(), Key: o.StripeKey, WebhookSecret: o.WebhookSecret,
-		WebhookURL: run.URL + "/webhooks/stripe", PublicURL: o.StripeURL, Log: run.Log,
+		WebhookURL: r.URL + "/webhooks/stripe", PublicURL: o.StripeURL, Log: r.Log,
 	})
 	if err != nil {
 		p.ln.Close()
-		return n, err
+		return nil, o, err
 	}
-	n.Neighbour = payments(o)
-	addPayments := n.Add
-	n.Add = func(ctx context.Context, process *app.Process, h *order.Hooks) (func(*shop.Shop) error, error) {
-		process.Add(app.Part{
-			Contract: [][]byte{demoContract}, Routes: p.routes, Components: []app.Component{{Run: p.run}},
-		})
-		return addPayments(ctx, process, h)
-	}
-	n.More = p.faults()
-	n.Welcome = fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; "+
-		"its ledger is at /sim/ledger)\n", o.StripeURL)
-	n.Close = func() {
-		p.Close()
-		p.ln.Close()
-	}
-	return n, nil
+	return p, o, nil
+}
+
+func (p *demoProvider) close() {
+	p.Close()
+	p.ln.Close()
+}
+
+// part is what the provider adds to the process of the demo.
+func (p *demoProvider) part() app.Part {
+	return app.Part{Contract: [][]byte{demoContract}, Routes: p.routes, Components: []app.Component{{Run: p.run}}}
 }
 
 // run serves the simulator until ctx ends.

@@ -1,18 +1,23 @@
 // Command shop is the shop with payments: its customers pay at the payment provider Stripe. It takes orders that must
 // be paid by a deadline, cancels an order that is not paid in time, and releases its stock.
 //
-// The shop itself is in the module example.com/shop, and this module adds payments to it: see the function payments.
+// The shop itself is in the module example.com/shop, and this module adds payments to it: see the function newShop.
 package main
 
 import (
 	"context"
+	"log/slog"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/shop"
 	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/migrations"
 )
 
-func main() { shop.Main(program(), &commands{}) }
+func main() {
+	shop.SetGC()
+	app.Main(program(), &commands{})
+}
 
 // stamped is the version that the build sets with -ldflags "-X main.stamped=v1.2.3". It may be empty.
 var stamped string
@@ -51,14 +56,19 @@ func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 	if err := c.check(); err != nil {
 		return app.Usage(err)
 	}
-	return c.Serve.Run(ctx, program, payments(c.Payment))
+	p, err := newShop(ctx, c.Config(program), &c.Options, c.Payment, app.NewLogger(program.Err, c.LogLevel, false))
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return p.Serve(ctx, c.HTTPAddr)
 }
 
 // migrateCommand is `shop migrate`.
 type migrateCommand struct{ shop.Migrate }
 
 func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Migrate.Run(ctx, program, payments(payment.Options{}))
+	return c.Migrate.Migrate.Run(ctx, program, c.Finish, migrations.Set)
 }
 
 // providerOptions are the options that the commands that run once have besides those of the shop.
@@ -66,36 +76,33 @@ type providerOptions struct {
 	Payment payment.ProviderOptions `embed:""`
 }
 
-// command is a command of the shop that runs once.
-type command interface {
-	Check() error
-	Run(ctx context.Context, program app.Program, n shop.Neighbour) error
-}
-
-// run checks the options of a command, and runs it on a process that has payments.
-func (o *providerOptions) run(ctx context.Context, program app.Program, c command) error {
-	if err := app.JoinErrors(c.Check(), o.Payment.Check()); err != nil {
-		return app.Usage(err)
-	}
-	return c.Run(ctx, program, payments(payment.Options{ProviderOptions: o.Payment}))
+// open opens the process of a command that runs once.
+func (o *providerOptions) open(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error) {
+	return newShop(ctx, cfg, new(shop.Options), payment.Options{ProviderOptions: o.Payment}, log)
 }
 
 // reconcileCommand is `shop reconcile`.
 type reconcileCommand struct {
-	shop.Sweep
+	app.Tool
 	providerOptions
 }
 
 func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
-	return c.run(ctx, program, &c.Sweep)
+	if err := app.JoinErrors(c.Check(), c.Payment.Check()); err != nil {
+		return app.Usage(err)
+	}
+	return c.Sweep(ctx, program, c.open)
 }
 
 // doctorCommand is `shop doctor`.
 type doctorCommand struct {
-	shop.Doctor
+	app.Doctor
 	providerOptions
 }
 
 func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
-	return c.run(ctx, program, &c.Doctor)
+	if err := app.JoinErrors(c.Check(), c.Payment.Check()); err != nil {
+		return app.Usage(err)
+	}
+	return c.Doctor.Run(ctx, program, c.open)
 }

@@ -8,7 +8,6 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/programtest"
 	"example.com/shop/migrations"
@@ -55,10 +54,10 @@ type testApp struct {
 // openApp returns a process with the given options and configuration that logs to log.
 func openApp(t *testing.T, o *serveCommand, config app.Config, log slog.Handler) *testApp {
 	t.Helper()
-	s, err := shop.Open(t.Context(), config, &o.Options, payments(o.Payment), slog.New(log))
+	p, err := newShop(t.Context(), config, &o.Options, o.Payment, slog.New(log))
 	testenv.Must(t, err)
-	t.Cleanup(s.Close)
-	return &testApp{s.Process, order.NewStore(s.DB)}
+	t.Cleanup(p.Close)
+	return &testApp{p, order.NewStore(p.DB)}
 }
 
 // openAppWith returns a process with the given options.

@@ -7,24 +7,10 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/shop"
-	"example.com/shop/migrations"
+	"example.com/shop/internal/trace"
 	"example.com/shop/payments/internal/payment"
-	paymentsmigrations "example.com/shop/payments/migrations"
-	"example.com/shop/payments/web"
+	"example.com/shop/payments/migrations"
 )
-
-// payments returns what payments add to the service.
-func payments(o payment.Options) shop.Neighbour {
-	return shop.Neighbour{
-		Migrations: []migrations.Set{paymentsmigrations.Set},
-		Pages:      web.Pages,
-		Add: func(ctx context.Context, p *app.Process, h *order.Hooks) (func(*shop.Shop) error, error) {
-			finish, err := payment.Add(ctx, p, o, h)
-			return func(s *shop.Shop) error { return finish(s.Customers, s.Orders) }, err
-		},
-	}
-}
 
 // paymentsCommand is `shop payments`.
 type paymentsCommand struct {
@@ -46,12 +32,16 @@ func (c *paymentsReconcileCommand) Run(ctx context.Context, program app.Program)
 	if err := app.JoinErrors(missing, c.Check(), c.Payment.Check()); err != nil {
 		return app.Usage(err)
 	}
-	n := payments(payment.Options{})
-	n.Add = nil // ReadBooks makes the only calls
-	p, err := c.Open(ctx, program, shop.OpenTool(n))
+	log := trace.Logger(app.NewLogger(program.Err, c.LogLevel, true))
+	b, err := app.Connect(ctx, c.Config(program), log, migrations.Set)
 	if err != nil {
 		return err
 	}
-	defer p.Close()
-	return payment.ReadBooks(ctx, p, c.Payment, c.From, program.Out)
+	defer b.Close()
+	tracer, err := trace.New(b, "shop", order.NewStore(b.DB).Spans)
+	if err != nil {
+		return err
+	}
+	defer tracer.Close()
+	return payment.ReadBooks(ctx, b, c.Payment, tracer, c.From, program.Out)
 }

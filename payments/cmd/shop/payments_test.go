@@ -15,7 +15,6 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
-	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/programtest"
 	"example.com/shop/payments/stripesim"
@@ -93,7 +92,7 @@ func TestServeWithoutPayments(t *testing.T) {
 	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // ends a process that starts
 	defer cancel()
-	err := o.Serve.Run(ctx, program(), shop.Neighbour{})
+	err := o.Serve.Run(ctx, program())
 	if err == nil || !strings.HasPrefix(err.Error(), "the database has the schema of payments, which this ") {
 		t.Errorf("the program without payments returns %v, want that it refuses the database", err)
 	}
@@ -112,9 +111,9 @@ func TestServeWithoutKey(t *testing.T) {
 		testenv.Must(t, err)
 		testenv.Exec(t, db, `INSERT INTO payment_deployment (deployment, mode) VALUES ('production', '`+test.mode+`')`)
 		db.Close()
-		s, err := shop.Open(t.Context(), o.Config(program()), &o.Options, payments(o.Payment), slog.New(slog.DiscardHandler))
+		p, err := newShop(t.Context(), o.Config(program()), &o.Options, o.Payment, slog.New(slog.DiscardHandler))
 		if err == nil {
-			s.Close()
+			p.Close()
 		}
 		refused := err != nil && strings.Contains(err.Error(), "deployment production, mode live") &&
 			strings.Contains(err.Error(), "SHOP_STRIPE_KEY")
@@ -131,8 +130,7 @@ func TestPaymentsAreInContract(t *testing.T) {
 	o := validOptions()
 	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
 	describes := func() bool {
-		handler, err := openAppWith(t, &o).Handler()
-		testenv.Must(t, err)
+		handler := openAppWith(t, &o).Handler()
 		contract := request(t, handler, http.MethodGet, "/openapi.yaml", "", "").Body.String()
 		return strings.Contains(contract, " /api/payments:\n")
 	}
@@ -175,8 +173,7 @@ func TestNoFreeGoods(t *testing.T) {
 			log := &testenv.LogBuffer{}
 			a := openApp(t, &o, o.Config(program()), slog.NewTextHandler(log, nil))
 			testenv.Must(t, a.store.SeedProducts(t.Context()))
-			handler, err := a.Handler()
-			testenv.Must(t, err)
+			handler := a.Handler()
 
 			token, placed := signUpAndPlace(t, handler)
 			path := "/api/orders/" + placed.ID.String()
@@ -220,8 +217,7 @@ func TestTotalNotChargeableIsNotPlaced(t *testing.T) {
 			o := waysToPay(t, test.provider, test.option)
 			a := openAppWith(t, &o)
 			testenv.Must(t, a.store.SeedProducts(t.Context()))
-			handler, err := a.Handler()
-			testenv.Must(t, err)
+			handler := a.Handler()
 			token, placed := signUpAndPlace(t, handler)
 			testenv.Must(t, a.DB.Exec(`UPDATE products SET price_cents = ? WHERE id = ?`,
 				test.price, placed.Items[0].ProductID).Error)

@@ -9,26 +9,30 @@ import (
 	"time"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/trace"
 	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/books"
 	"example.com/shop/payments/internal/provider"
 )
 
 // books returns the reconciliation with the provider's books of a process.
-func (o ProviderOptions) books(p *app.Process, calls *provider.Calls) *books.Reconciliation {
-	return books.NewReconciliation(p.DB, calls, books.Config{
+func (o ProviderOptions) books(b *app.Base, calls *provider.Calls) *books.Reconciliation {
+	return books.NewReconciliation(b.DB, calls, books.Config{
 		Deployment: o.Deployment, AttemptKind: attempt.Kind,
-	}, p.Log)
+	}, b.Log)
 }
 
-// ReadBooks reads the provider's books once, as [books.Reconciliation.Run] does, in a process that [Add] was not called
-// for, and prints the report as JSON. It returns an error unless the report is balanced.
-func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time.Time, out io.Writer) error {
-	calls, _, err := o.connect(ctx, p)
+// ReadBooks reads the provider's books once, as [books.Reconciliation.Run] does, without the other components of
+// payments, and prints the report as JSON. It returns an error unless the report is balanced.
+func ReadBooks(
+	ctx context.Context, b *app.Base, o ProviderOptions, tracer *trace.Tracer, from time.Time, out io.Writer,
+) error {
+	p, err := o.connect(ctx, b, tracer)
 	if err != nil {
 		return err
 	}
-	r, err := o.books(p, calls).Run(ctx, from)
+	defer p.close()
+	r, err := o.books(b, p.calls).Run(ctx, from)
 	if err != nil {
 		return err
 	}

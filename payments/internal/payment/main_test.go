@@ -130,7 +130,7 @@ func (s *shop) connect(
 ) {
 	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{
 		Options: order.Options{OrderTimeout: payWithin, OrderExtension: extension, MaxExtensions: 1},
-		Hooks:   order.Hooks{Changed: changed},
+		Changed: changed,
 	}, log, prometheus.NewRegistry())
 	s.refunder = refund.NewService(s.gorm, calls, s.refunds, s.orders, log, reg)
 	s.Service = attempt.NewService(s.gorm, calls, s.refunder, s.orders, cfg, log, reg)

@@ -1,4 +1,4 @@
-// Package payment adds payments at a payment provider to the shop: see [Add]. It has what belongs to no single part:
+// Package payment has the payments of a shop at a payment provider: see [New]. It has what belongs to no single part:
 // options, the HTTP API, the receiver of webhooks and the invariants.
 //
 // The parts are attempt, refund and books. They call the provider by package provider.
@@ -15,11 +15,11 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/trace"
 	"example.com/shop/payments/internal/attempt"
-	"example.com/shop/payments/internal/check"
+	"example.com/shop/payments/internal/books"
 	"example.com/shop/payments/internal/provider"
 	"example.com/shop/payments/internal/refund"
 )
@@ -31,100 +31,121 @@ var contract []byte
 // the lease of 2.5 s, for whose end the task waits after the worker was killed. A check may be overdue for so long.
 const checkLease = 10500 * time.Millisecond
 
-// Add adds payments to a process, and changes how its orders are connected. It returns a function that adds what needs
-// the orders. Without a key of the provider it adds nothing: nobody can pay there.
-func Add(
-	ctx context.Context, p *app.Process, o Options, hooks *order.Hooks,
-) (finish func(*rest.Tokens, *order.Service) error, err error) {
+// CheckPaid warns if customers of a process can pay for nothing. It returns an error if the process has no key of the
+// provider, but customers have paid with a live one.
+func (o Options) CheckPaid(ctx context.Context, b *app.Base) error {
 	switch {
-	case !p.Has(app.API) || o.PayAtOnceQuiet:
+	case !b.Has(app.API):
+		return nil
+	case o.PayAtOnceQuiet:
 	case o.StripeKey == "":
-		p.Log.Warn("customers can pay orders at once, for nothing, because there is no payment provider: " +
+		b.Log.Warn("customers can pay orders at once, for nothing, because there is no payment provider: " +
 			"set SHOP_STRIPE_KEY")
 	case o.PayAtOnce:
-		p.Log.Warn("customers can pay orders at once, for nothing: " +
+		b.Log.Warn("customers can pay orders at once, for nothing: " +
 			"unset SHOP_PAY_AT_ONCE unless this is a demo or a test")
 	}
 	if o.StripeKey == "" {
-		if p.Has(app.API) {
-			if err := provider.CheckNotLive(ctx, p.DB); err != nil {
-				return nil, err
-			}
-		}
-		return func(*rest.Tokens, *order.Service) error { return nil }, nil
+		return provider.CheckNotLive(ctx, b.DB)
 	}
+	return nil
+}
 
-	calls, owner, err := o.connect(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	settles, err := p.NewKind(attempt.Kind)
-	if err != nil {
-		return nil, err
-	}
-	returns, err := p.NewKind(refund.Kind)
-	if err != nil {
-		return nil, err
-	}
-	if !o.PayAtOnce {
-		hooks.NoPayAtOnce = true
-		hooks.NotChargeable = attempt.WhyNotChargeable
-	}
+// Payments are the payments of a process.
+type Payments struct {
+	Kinds app.Kinds // of the tasks that settle attempts, and of those that send refunds
 
-	return func(customers *rest.Tokens, orders *order.Service) error {
-		refunds := refund.NewService(p.DB, calls, returns.Publisher, orders, p.Log, p.Metrics)
-		attempts := attempt.NewService(p.DB, calls, refunds, orders, attempt.Config{
-			Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.MaxExtension(),
-			Deployment: o.Deployment, Pages: strings.TrimRight(o.PublicURL, "/"),
-		}, p.Log, p.Metrics)
-		smallBatches := delay.WorkerConfig{Batch: check.BatchSize}
-		if err := errors.Join(
-			settles.Handle(attempts.Rows(), smallBatches),
-			returns.Handle(refunds.Rows(), smallBatches),
-		); err != nil {
-			return err
-		}
-		live := provider.ModeOf(o.StripeKey) == "live"
-		webhooks := newReceiver(attempts, refunds, o.Deployment, live, o.WebhookSecret, p.Log, p.Metrics)
-		reconciliation := o.books(p, calls)
-		p.Metrics.MustRegister(&collector{p.DB, reconciliation})
-		p.Add(app.Part{
-			Contract: [][]byte{contract},
-			Routes: func(root, ops gin.IRouter) {
-				customerRoutes(root, customers, attempts)
-				root.POST(webhookPath, rest.Handle(webhooks.receive))
-				state := func(ctx context.Context) (json.RawMessage, error) { return stats(ctx, p.DB) }
-				opsRoutes(ops, state, refunds, reconciliation)
-			},
-			Components: []app.Component{
-				{Run: owner.Run},
-				{Role: app.Reconciler, Run: reconciliation.RunHourly},
-				{Role: app.Reconciler, Run: func(ctx context.Context) error { return runDeletions(ctx, p.DB, p.Log) }},
-			},
-			Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
-				return invariants(ctx, p.DB, bound+checkLease, full)
-			},
-			Checks: append(provider.Checks(calls, owner, webhookPath), app.Check{
-				Subject: "books", Good: "the provider's books agree with the tables, and no money is unclaimed",
-				Run: reconciliation.Check,
-			}, app.Check{
-				Subject: "prices", Good: "the provider charges the price of each product",
-				Run: func(ctx context.Context) error { return checkPrices(ctx, p.DB) },
-			}),
-		})
-		return nil
+	base     *app.Base
+	provider *connection
+	attempts *attempt.Service
+	refunds  *refund.Service
+	books    *books.Reconciliation
+	webhooks *receiver
+}
+
+// New returns the payments of a process, whose options have a key of the provider. orders are its orders.
+func New(
+	ctx context.Context, b *app.Base, o Options, orders *order.Service, tracer *trace.Tracer,
+) (*Payments, error) {
+	settles, err := newTasks(b, attempt.Kind)
+	if err != nil {
+		return nil, err
+	}
+	returns, err := newTasks(b, refund.Kind)
+	if err != nil {
+		return nil, err
+	}
+	connected, err := o.connect(ctx, b, tracer)
+	if err != nil {
+		return nil, err
+	}
+	refunds := refund.NewService(b.DB, connected.calls, returns.publisher, orders, b.Log, b.Metrics)
+	attempts := attempt.NewService(b.DB, connected.calls, refunds, orders, attempt.Config{
+		Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.MaxExtension(),
+		Deployment: o.Deployment, Pages: strings.TrimRight(o.PublicURL, "/"),
+	}, b.Log, b.Metrics)
+	settle, settleErr := settles.kind(b, attempts.Rows(), tracer)
+	giveBack, returnErr := returns.kind(b, refunds.Rows(), tracer)
+	if err := errors.Join(settleErr, returnErr); err != nil {
+		connected.close()
+		return nil, err
+	}
+	live := provider.ModeOf(o.StripeKey) == "live"
+	reconciliation := o.books(b, connected.calls)
+	b.Metrics.MustRegister(&collector{b.DB, reconciliation})
+	return &Payments{
+		Kinds: app.Kinds{settle, giveBack},
+		base:  b, provider: connected, attempts: attempts, refunds: refunds, books: reconciliation,
+		webhooks: newReceiver(attempts, refunds, o.Deployment, live, o.WebhookSecret, b.Log, b.Metrics),
 	}, nil
 }
 
-// connect returns the guarded calls of a process to the provider, and their guard. It returns an error if the database
-// has the payments of another deployment or mode.
-func (o ProviderOptions) connect(ctx context.Context, p *app.Process) (*provider.Calls, *provider.Guard, error) {
-	stripe := provider.NewStripe(o.StripeURL, o.StripeKey)
-	p.Add(app.Part{Close: stripe.Close})
-	guard := provider.NewGuard(p.DB, stripe, o.Deployment, provider.ModeOf(o.StripeKey), p.Log, p.Metrics)
-	if err := guard.Start(ctx); err != nil {
-		return nil, nil, err
+// Part is what payments add to a process, besides their kinds of task.
+func (p *Payments) Part(customers *rest.Tokens) app.Part {
+	db := p.base.DB
+	return app.Part{
+		Contract: [][]byte{contract},
+		Routes: func(root, ops gin.IRouter) {
+			customerRoutes(root, customers, p.attempts)
+			root.POST(webhookPath, rest.Handle(p.webhooks.receive))
+			state := func(ctx context.Context) (json.RawMessage, error) { return stats(ctx, db) }
+			opsRoutes(ops, state, p.refunds, p.books)
+		},
+		Components: []app.Component{
+			{Run: p.provider.guard.Run},
+			{Role: app.Reconciler, Run: p.books.RunHourly},
+			{Role: app.Reconciler, Run: func(ctx context.Context) error { return runDeletions(ctx, db, p.base.Log) }},
+		},
+		Close: p.provider.close,
+		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
+			return invariants(ctx, db, bound+checkLease, full)
+		},
+		Checks: append(provider.Checks(p.provider.calls, p.provider.guard, webhookPath), app.Check{
+			Subject: "books", Good: "the provider's books agree with the tables, and no money is unclaimed",
+			Run: p.books.Check,
+		}, app.Check{
+			Subject: "prices", Good: "the provider charges the price of each product",
+			Run: func(ctx context.Context) error { return checkPrices(ctx, db) },
+		}),
 	}
-	guarded := provider.CallsConfig{Limits: o.limits(), MayWrite: guard.MayWrite, Trace: p.StartCall}
-	return provider.NewCalls(stripe, guarded, p.Log, p.Metrics), guard, nil
+}
+
+// connection is a process's connection to the provider.
+type connection struct {
+	calls *provider.Calls // which the guard guards
+	guard *provider.Guard
+	close func()
+}
+
+// connect returns the connection of a process to the provider. It returns an error if the database has the payments of
+// another deployment or mode.
+func (o ProviderOptions) connect(ctx context.Context, b *app.Base, tracer *trace.Tracer) (*connection, error) {
+	stripe := provider.NewStripe(o.StripeURL, o.StripeKey)
+	guard := provider.NewGuard(b.DB, stripe, o.Deployment, provider.ModeOf(o.StripeKey), b.Log, b.Metrics)
+	if err := guard.Start(ctx); err != nil {
+		stripe.Close()
+		return nil, err
+	}
+	guarded := provider.CallsConfig{Limits: o.limits(), MayWrite: guard.MayWrite, Trace: tracer.StartCall}
+	return &connection{provider.NewCalls(stripe, guarded, b.Log, b.Metrics), guard, stripe.Close}, nil
 }

@@ -1,13 +1,18 @@
-package app
+package ops
 
 import (
 	"context"
 	_ "embed"
 	"fmt"
+	"strings"
 	"time"
 
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/timeout"
 )
 
 //go:embed schedule.sql
@@ -21,10 +26,10 @@ const (
 	scheduleFactor   = 20     // an estimate is at most this many times the number of counted rows
 )
 
-// Schedule has the numbers of the pending rows of a kind, and of the tasks in Redis that time them out, by due time in
+// schedule has the numbers of the pending rows of a kind, and of the tasks in Redis that time them out, by due time in
 // 60 buckets. The present is in the twentieth bucket. The look-ahead of the reconciler ends in the last bucket: a row
 // that is due later may not have a task.
-type Schedule struct {
+type schedule struct {
 	At    time.Time `json:"at"`             // by the database's clock
 	From  float64   `json:"from_seconds"`   // from At to the start of the first bucket
 	Width float64   `json:"bucket_seconds"` // of each bucket
@@ -33,12 +38,12 @@ type Schedule struct {
 	Tasks *delay.Spread `json:"tasks"` // that no worker has claimed; nil: Redis does not answer
 }
 
-// Schedule reads the schedule of the kind. It waits for Redis for at most the time limit.
-func (k *Kind) Schedule(ctx context.Context, limit time.Duration) (*Schedule, error) {
+// readSchedule reads the schedule of a kind of task. It waits for Redis for at most the time limit.
+func readSchedule(ctx context.Context, db *gorm.DB, k *app.Kind, limit time.Duration) (*schedule, error) {
 	width := k.Reconciler.Lookahead() / (scheduleBuckets - scheduleBegun)
-	s, full, err := k.countRows(ctx, width, scheduleRows)
+	s, full, err := countRows(ctx, db, k.Rows, width, scheduleRows)
 	if full > 0 && scheduleMoreRows/full > 2*scheduleRows {
-		s, _, err = k.countRows(ctx, width, scheduleMoreRows/full)
+		s, _, err = countRows(ctx, db, k.Rows, width, scheduleMoreRows/full)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the schedule of %s: %w", k.Name, err)
@@ -54,19 +59,26 @@ func (k *Kind) Schedule(ctx context.Context, limit time.Duration) (*Schedule, er
 	return s, nil
 }
 
+// scheduleOf returns the statement of the schedule of rows.
+func scheduleOf(rows timeout.Rows) string {
+	return strings.NewReplacer("{table}", rows.Table, "{due}", rows.Due).Replace(scheduleSQL)
+}
+
 // countRows returns a schedule without tasks, and the number of its buckets that have most rows or more. It assumes
 // that the due times in such a bucket are spread evenly.
-func (k *Kind) countRows(ctx context.Context, width time.Duration, most int) (s *Schedule, full int, err error) {
+func countRows(
+	ctx context.Context, db *gorm.DB, rows timeout.Rows, width time.Duration, most int,
+) (s *schedule, full int, err error) {
 	var lanes []struct { // the rows before the first bucket, then the rows of each bucket, then the later rows
 		At                         time.Time
 		FromUs, Counted, CoveredUs int64
 	}
-	_, err = postgres.Scan(ctx, k.process.DB, &lanes, k.schedule,
+	_, err = postgres.Scan(ctx, db, &lanes, scheduleOf(rows),
 		width.Microseconds(), scheduleBegun, scheduleBuckets, most, scheduleRows)
 	if err != nil {
 		return nil, 0, err
 	}
-	s = &Schedule{At: lanes[0].At.UTC(), From: float64(lanes[0].FromUs) / 1e6, Width: width.Seconds()}
+	s = &schedule{At: lanes[0].At.UTC(), From: float64(lanes[0].FromUs) / 1e6, Width: width.Seconds()}
 	s.Rows.Before, s.Rows.Later = lanes[0].Counted, lanes[1+scheduleBuckets].Counted
 	for _, lane := range lanes[1 : 1+scheduleBuckets] {
 		count := lane.Counted
