@@ -181,7 +181,7 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 	c.closers = append(c.closers, func() { env.Redis.Close() })
 
 	orders := order.NewService(order.NewStore(gdb), c, order.Config{Options: order.Options{OrderTimeout: time.Hour}}, log, prometheus.NewRegistry())
-	env.Orders = timeout.NewTable(gdb, order.CancelKind, c.counting(orders.Rows()), nil, log)
+	env.Orders = timeout.NewTable(gdb, order.CancelKind, c.counting(orders.Rows()), log)
 	env.Handle = c.placing.failing(env.Orders.Handle)
 	env.Cancel = func(ctx context.Context, ids ...string) ([]contender.Order, error) {
 		return cancelDue(ctx, env.Handle, ids)

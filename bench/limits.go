@@ -90,7 +90,7 @@ func (b *bench) limitOfBurst(ctx context.Context) (rate float64, err error) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	service := order.NewService(b.store, nil, order.Config{}, log, prometheus.NewRegistry())
-	table := timeout.NewTable(b.gorm, order.CancelKind, service.Rows(), nil, log)
+	table := timeout.NewTable(b.gorm, order.CancelKind, service.Rows(), log)
 	began := time.Now()
 	if _, err := table.Handle(ctx, tasks); err != nil {
 		return 0, err

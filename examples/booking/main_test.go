@@ -38,7 +38,7 @@ func newCinema(t testing.TB) *cinema {
 	s.turns, s.lockTimeout = postgres.NewKeyGate(100, time.Minute), "1min"
 	return &cinema{
 		service: s, db: pool, published: published,
-		table: timeout.NewTable(db, expireKind, rows, nil, slog.New(slog.DiscardHandler)),
+		table: timeout.NewTable(db, expireKind, rows, slog.New(slog.DiscardHandler)),
 	}
 }
 

@@ -27,7 +27,7 @@ func newGuests(t *testing.T) *guests {
 	t.Helper()
 	db, pool := parttest.OpenDB(t, testenv.Postgres(t), 5)
 	testenv.Must(t, createTable(t.Context(), db))
-	table := timeout.NewTable(db, expireKind, rows, nil, slog.New(slog.DiscardHandler))
+	table := timeout.NewTable(db, expireKind, rows, slog.New(slog.DiscardHandler))
 	return &guests{&store{db: db}, pool, table}
 }
 

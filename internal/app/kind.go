@@ -35,7 +35,7 @@ func NewKind(b *Base, name string, rows timeout.Rows) (*Kind, error) {
 	outbox := delay.NewOutbox(b.Pool, name)
 	publisher := delay.NewPublisher(queue, outbox, b.Log, b.Metrics)
 	relay := delay.NewRelay(queue, outbox, b.Log, b.Metrics)
-	table := timeout.NewTable(b.DB, name, rows, nil, b.Log)
+	table := timeout.NewTable(b.DB, name, rows, b.Log)
 	worker := delay.NewWorker(queue, table.Handle, delay.WorkerConfig{}, b.Log, b.Metrics)
 	reconciler, err := reconcile.New(b.Pool, name, table, queue, b.Reconcile, b.Log, b.Metrics)
 	if err != nil {

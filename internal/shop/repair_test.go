@@ -69,7 +69,7 @@ func awaitSync(t testing.TB, a *testApp) (report reconcile.Report) {
 // checkScheduled checks that every pending order has a task that is due at most half a second after the order.
 func checkScheduled(t testing.TB, a *testApp) {
 	t.Helper()
-	table := timeout.NewTable(a.DB, order.CancelKind, a.Kinds[0].Rows, nil, a.Log)
+	table := timeout.NewTable(a.DB, order.CancelKind, a.Kinds[0].Rows, a.Log)
 	page, _, err := table.Pending(t.Context(), keyset.Cursor{}, 365*24*time.Hour, 10_000)
 	testenv.Must(t, err)
 	ids := make([]string, len(page))

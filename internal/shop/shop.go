@@ -22,7 +22,9 @@ import (
 )
 
 // New returns a process of the service, which is connected to its servers. more are parts that only this process has.
-func New(ctx context.Context, cfg app.Config, o *Options, log *slog.Logger, more ...app.Part) (p *app.Process, err error) {
+func New(
+	ctx context.Context, cfg app.Config, o *Options, log *slog.Logger, more ...app.Part,
+) (p *app.Process, err error) {
 	b, err := app.Connect(ctx, cfg, trace.Logger(log))
 	if err != nil {
 		return nil, err
@@ -37,8 +39,8 @@ func New(ctx context.Context, cfg app.Config, o *Options, log *slog.Logger, more
 		return nil, err
 	}
 
-	// What an order must do later waits in the queue. The publisher adds it after the commit, and the relay adds what the
-	// publisher has left in the outbox.
+	// The queue has the tasks that cancel orders. The publisher adds a task after the commit that wrote it into the
+	// outbox, and the relay adds what the publisher has left there.
 	queue, err := delay.NewQueue(b.Redis, order.CancelKind, b.QueueShards)
 	if err != nil {
 		return nil, err
@@ -58,9 +60,10 @@ func New(ctx context.Context, cfg app.Config, o *Options, log *slog.Logger, more
 
 	// The worker times out the orders whose tasks are due, and the reconciler what the worker has left.
 	rows := orders.Rows()
-	table := timeout.NewTable(b.DB, order.CancelKind, rows, tracer.StartTasks, b.Log)
-	worker := delay.NewWorker(queue, table.Handle, delay.WorkerConfig{}, b.Log, b.Metrics)
-	reconciler, err := reconcile.New(b.Pool, order.CancelKind, table, queue, b.Reconcile, b.Log, b.Metrics)
+	table := timeout.NewTable(b.DB, order.CancelKind, rows, b.Log)
+	traced := tracer.Timeouts(order.CancelKind, table)
+	worker := delay.NewWorker(queue, traced.Handle, delay.WorkerConfig{}, b.Log, b.Metrics)
+	reconciler, err := reconcile.New(b.Pool, order.CancelKind, traced, queue, b.Reconcile, b.Log, b.Metrics)
 	if err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			}
 		} else {
 			// a new reconciler, which remembers no order of an earlier draw
-			table := timeout.NewTable(a.DB, order.CancelKind, a.Kinds[0].Rows, nil, a.Log)
+			table := timeout.NewTable(a.DB, order.CancelKind, a.Kinds[0].Rows, a.Log)
 			reconciler, err := reconcile.New(a.Pool, order.CancelKind, table, a.Kinds[0].Queue, reconcile.Config{}, a.Log, nil)
 			testenv.Must(t, err)
 			report, err := reconciler.Sweep(t.Context())

@@ -88,7 +88,7 @@ func newLibrary(t *testing.T, conns int) *library {
 	t.Cleanup(func() { l.db.Close() })
 	rows := loanRows
 	rows.Observe = l.observe
-	l.Table = NewTable(db, "loan.expire", rows, nil, slog.New(slog.NewTextHandler(&l.logged, nil)))
+	l.Table = NewTable(db, "loan.expire", rows, slog.New(slog.NewTextHandler(&l.logged, nil)))
 	return l
 }
 

@@ -2,7 +2,6 @@ package timeout
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -27,31 +26,17 @@ import (
 //     need the locked row would otherwise delay all others.
 //   - Any other error is returned, so that the worker or the reconciler searches for the row that causes it.
 type Table struct {
-	db    *gorm.DB
-	kind  string
-	rows  Rows
-	begin BeginSpan
-	log   *slog.Logger
+	db   *gorm.DB
+	rows Rows
+	log  *slog.Logger
 
 	lastLockTimeout atomic.Pointer[time.Time] // when a statement last waited too long for a lock; nil: never
 }
 
-// BeginSpan begins a span of the rows that a worker or a reconciler times out as a batch, and returns the function
-// that ends it. The function gets the error of the batch, also if the batch caused a panic.
-type BeginSpan func(ctx context.Context, kind string, ids []string) (span context.Context, end func(error))
-
-// errPanicked ends the span of a batch that panics.
-var errPanicked = errors.New("panicked")
-
-// NewTable returns the table of rows that are timed out by the tasks of a kind. begin may be nil.
-func NewTable(db *gorm.DB, kind string, rows Rows, begin BeginSpan, log *slog.Logger) *Table {
-	if begin == nil {
-		begin = func(ctx context.Context, _ string, _ []string) (context.Context, func(error)) {
-			return ctx, func(error) {}
-		}
-	}
+// NewTable returns the table of rows that are timed out by the tasks of a kind.
+func NewTable(db *gorm.DB, kind string, rows Rows, log *slog.Logger) *Table {
 	rows.Pending, rows.TimeOut = rows.Statements()
-	return &Table{db: db, kind: kind, rows: rows, begin: begin, log: log.With("kind", kind)}
+	return &Table{db: db, rows: rows, log: log.With("kind", kind)}
 }
 
 // Check has PostgreSQL parse the statements. An error says which of them does not fit the schema, because it or a name
@@ -188,11 +173,8 @@ func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, er
 	return done, locked, err
 }
 
-// timeOut times out rows in a span, and passes the results to the observer.
+// timeOut times out rows, and passes the results to the observer.
 func (t *Table) timeOut(ctx context.Context, ids []string, by Caller) (results []Result, err error) {
-	ctx, end := t.begin(ctx, t.kind, ids)
-	err = errPanicked // each return replaces it
-	defer func() { end(err) }()
 	rows, foreign := keyset.ParseIDs(ids)
 	if len(rows) > 0 {
 		if results, err = t.run(ctx, rows, by); err != nil {

@@ -186,7 +186,7 @@ func TestHungDatabase(t *testing.T) {
 		db, err := gorm.Open(gormpg.New(gormpg.Config{Conn: pool}),
 			&gorm.Config{DisableAutomaticPing: true, Logger: logger.Discard})
 		testenv.Must(t, err)
-		table := NewTable(db, "loan.expire", loanRows, nil, slog.New(slog.DiscardHandler))
+		table := NewTable(db, "loan.expire", loanRows, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		_, _, pendingErr := table.Pending(ctx, keyset.Cursor{}, 0, 10)
@@ -291,7 +291,7 @@ func TestRowsWithoutOwner(t *testing.T) {
 			WHERE id = ANY ($1::uuid[]) AND held_until <= now() AND $2::text <> ''
 			RETURNING id, held_until AS due_at, freed_at AS ended_at
 		)`}
-	table := NewTable(l.Table.db, "seat.free", rows, nil, slog.New(slog.DiscardHandler))
+	table := NewTable(l.Table.db, "seat.free", rows, slog.New(slog.DiscardHandler))
 	testenv.Must(t, table.Check(t.Context()))
 	page, _, err := table.Pending(t.Context(), keyset.Cursor{}, time.Hour, 10)
 	if err != nil || len(page) != 2 || page[0].ID != due || page[1].ID != early || page[0].Left() > -time.Minute {
@@ -332,7 +332,7 @@ func TestCheckNamesWrongStatement(t *testing.T) {
 	} {
 		rows := loanRows
 		test.change(&rows)
-		err := NewTable(l.Table.db, "loan.expire", rows, nil, slog.New(slog.DiscardHandler)).Check(t.Context())
+		err := NewTable(l.Table.db, "loan.expire", rows, slog.New(slog.DiscardHandler)).Check(t.Context())
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: Check returns %v, want %q in it", name, err, test.want)
 		}

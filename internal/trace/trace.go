@@ -61,8 +61,8 @@ func (t *Tracer) StartBatch(ctx context.Context, name string, spans [][]byte) (c
 	return t.start(ctx, name, spans, attribute.Int("messaging.batch.message_count", len(spans)))
 }
 
-// StartTasks begins a span that links to the requests which created the rows of a batch of tasks.
-func (t *Tracer) StartTasks(ctx context.Context, kind string, ids []string) (span context.Context, end func(error)) {
+// startTasks begins a span that links to the requests which created the rows of a batch of tasks.
+func (t *Tracer) startTasks(ctx context.Context, kind string, ids []string) (context.Context, func(error)) {
 	if t == nil {
 		return ctx, func(error) {}
 	}

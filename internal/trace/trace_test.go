@@ -56,7 +56,7 @@ func TestLinks(t *testing.T) {
 	_, end := tracer.StartBatch(t.Context(), "create rows", [][]byte{nil, rows.span})
 	end(nil)
 	for range 2 {
-		_, end = tracer.StartTasks(request, "test.kind", []string{"0", "1"})
+		_, end = tracer.startTasks(request, "test.kind", []string{"0", "1"})
 		end(errors.New("down"))
 		rows.err = errors.New("no database") // one of two statements has failed
 	}

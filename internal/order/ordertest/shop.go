@@ -64,7 +64,7 @@ func NewAt(t testing.TB, url string, changes ...func(*order.Config)) *Shop {
 		change(&cfg)
 	}
 	s.Service = order.NewService(s.Store, s.Published, cfg, slog.New(slog.NewTextHandler(s.Log, nil)), s.Metrics)
-	s.Table = timeout.NewTable(gdb, order.CancelKind, s.Rows(), nil, slog.New(slog.NewTextHandler(s.Log, nil)))
+	s.Table = timeout.NewTable(gdb, order.CancelKind, s.Rows(), slog.New(slog.NewTextHandler(s.Log, nil)))
 	return s
 }
 

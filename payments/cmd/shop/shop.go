@@ -63,9 +63,10 @@ func newShop(
 	orders := order.NewService(store, publisher, configured, b.Log, b.Metrics)
 
 	rows := orders.Rows()
-	table := timeout.NewTable(b.DB, order.CancelKind, rows, tracer.StartTasks, b.Log)
-	worker := delay.NewWorker(queue, table.Handle, delay.WorkerConfig{}, b.Log, b.Metrics)
-	reconciler, err := reconcile.New(b.Pool, order.CancelKind, table, queue, b.Reconcile, b.Log, b.Metrics)
+	table := timeout.NewTable(b.DB, order.CancelKind, rows, b.Log)
+	traced := tracer.Timeouts(order.CancelKind, table)
+	worker := delay.NewWorker(queue, traced.Handle, delay.WorkerConfig{}, b.Log, b.Metrics)
+	reconciler, err := reconcile.New(b.Pool, order.CancelKind, traced, queue, b.Reconcile, b.Log, b.Metrics)
 	if err != nil {
 		return nil, err
 	}

@@ -117,7 +117,7 @@ func (s *shop) start(t testing.TB, p provider.Provider) {
 	s.provider = p
 	s.webhooks = payment.Webhooks{Deployment: "test", Secrets: secret + "," + oldSecret}
 	s.connect(provider.NewCalls(p, provider.CallsConfig{}, log, s.metrics), s.notified.Notify, config, log, s.metrics)
-	s.due = timeout.NewTable(s.gorm, order.CancelKind, s.orders.Rows(), nil, log)
+	s.due = timeout.NewTable(s.gorm, order.CancelKind, s.orders.Rows(), log)
 	s.product = uuid.New()
 	s.exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'Chair', 1000, 'EUR', 1000, 1000)`, s.product)
 	s.addRoutes(t, log, s.metrics)
@@ -148,7 +148,7 @@ func (s *shop) Attempts() *timeout.Table { return s.table(attempt.Kind, s.Rows()
 func (s *shop) Refunds() *timeout.Table { return s.table(refund.Kind, s.refunder.Rows()) }
 
 func (s *shop) table(kind string, rows timeout.Rows) *timeout.Table {
-	return timeout.NewTable(s.gorm, kind, rows, nil, slog.New(slog.DiscardHandler))
+	return timeout.NewTable(s.gorm, kind, rows, slog.New(slog.DiscardHandler))
 }
 
 func (s *shop) addRoutes(t testing.TB, log *slog.Logger, reg prometheus.Registerer) {

@@ -33,9 +33,10 @@ func newTasks(b *app.Base, kind string) (*tasks, error) {
 // kind returns the kind with the components that empty the queue: a worker of small batches, because each task calls
 // the provider, and a reconciler. The tasks check the rows.
 func (t *tasks) kind(b *app.Base, rows timeout.Rows, tracer *trace.Tracer) (*app.Kind, error) {
-	table := timeout.NewTable(b.DB, t.name, rows, tracer.StartTasks, b.Log)
-	worker := delay.NewWorker(t.queue, table.Handle, delay.WorkerConfig{Batch: check.BatchSize}, b.Log, b.Metrics)
-	reconciler, err := reconcile.New(b.Pool, t.name, table, t.queue, b.Reconcile, b.Log, b.Metrics)
+	table := timeout.NewTable(b.DB, t.name, rows, b.Log)
+	traced := tracer.Timeouts(t.name, table)
+	worker := delay.NewWorker(t.queue, traced.Handle, delay.WorkerConfig{Batch: check.BatchSize}, b.Log, b.Metrics)
+	reconciler, err := reconcile.New(b.Pool, t.name, traced, t.queue, b.Reconcile, b.Log, b.Metrics)
 	if err != nil {
 		return nil, err
 	}
