@@ -445,6 +445,7 @@ func TestConnectErrorHidesThePassword(t *testing.T) {
 		"", "http://localhost", "redis://:s3cret@host:notaport", "redis://host/notanumber",
 		"redis://:s3cret@host?master_name=", "redis://host?master_name=shop&password=s3cret&addr=noport",
 		"redis://host?password=s3cret", "redis://:s3cret@host?addr=noport", "redis://host/-1", "unix:///redis.sock",
+		"redis://host?pool_size=2", "redis://host?addr=two:1&read_timeout=1s",
 	} {
 		rdb, err := Connect(url)
 		if err == nil {

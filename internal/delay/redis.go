@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,6 +32,9 @@ func CheckURL(redisURL string) error {
 	return err
 }
 
+// urlParameters are the parameters of a Redis URL that parseURL uses.
+var urlParameters = []string{"addr", "db", "master_name", "password", "skip_verify", "username"}
+
 // parseURL returns the servers that a URL names. The error does not contain the URL, which may contain a password.
 func parseURL(redisURL string) (*redis.UniversalOptions, error) {
 	// The parser of Sentinels' URLs reads the other URLs too, and returns their servers as if they were Sentinels.
@@ -37,6 +42,12 @@ func parseURL(redisURL string) (*redis.UniversalOptions, error) {
 	sentinels := false
 	if u, err := url.Parse(redisURL); err == nil {
 		sentinels = u.Query().Has("master_name")
+		for name := range u.Query() {
+			if !slices.Contains(urlParameters, name) {
+				return nil, fmt.Errorf("not a Redis URL: the service does not use its parameter %.50q; it knows %s", name,
+					strings.Join(urlParameters, ", "))
+			}
+		}
 	}
 	switch {
 	case err != nil, sentinels && o.MasterName == "", !sentinels && (o.Username != "" || o.Password != ""):

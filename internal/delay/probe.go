@@ -1,0 +1,131 @@
+package delay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+)
+
+// Probe does once in Redis what a queue needs, with keys of its own, which it deletes afterwards. Its error says what
+// Redis refuses, for instance because the user lacks a right, because the server is a replica, or because it is a node
+// of a cluster whose URL names no other one. After any other error than one that Redis has answered, Redis is away.
+func (q *Queue) Probe(ctx context.Context) error {
+	if err := q.checkMode(ctx); err != nil {
+		return err
+	}
+	own, err := NewQueue(q.rdb, q.kind+".probe."+uuid.NewString(), 1)
+	if err != nil {
+		return err
+	}
+	defer own.deleteKeys(ctx)
+	const id = "probe"
+	if err := own.tryCommands(ctx, id); err != nil {
+		return err
+	}
+	claim := func() (b Batch, err error) { return own.Claim(ctx, 0, 1, time.Minute) }
+	var b Batch
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"schedule", func() error { return own.Schedule(ctx, In(id, 0)) }},
+		{"claim", func() (err error) { b, err = claim(); return err }},
+		{"renew", func() (err error) { _, err = own.Renew(ctx, &b, time.Minute); return err }},
+		{"retry", func() (err error) { _, err = own.Retry(ctx, b, Requeue{ID: id, Err: "probe"}); return err }},
+		{"claim", func() (err error) { b, err = claim(); return err }},
+		{"bury", func() (err error) { _, err = own.Bury(ctx, b, Burial{ID: id, Err: "probe"}); return err }},
+		{"list dead letters", func() (err error) { _, err = own.DeadLetters(ctx, 1); return err }},
+		{"redrive", func() (err error) { _, err = own.Redrive(ctx, id); return err }},
+		{"locate", func() (err error) { _, err = own.Locate(ctx, []string{id}); return err }},
+		{"claim", func() (err error) { b, err = claim(); return err }},
+		{"acknowledge", func() (err error) { _, err = own.Ack(ctx, b, id); return err }},
+		{"count", func() (err error) { _, err = own.Depth(ctx); return err }},
+		{"mark", func() error { return own.MarkIntact(ctx) }},
+		{"read marks", func() (err error) { _, err = Intact(ctx, own); return err }},
+		{"publish wake-ups", func() error { return q.rdb.Publish(ctx, own.channel(), "0").Err() }},
+		{"subscribe to wake-ups", func() error { return own.trySubscribe(ctx) }},
+	} {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("redis refuses to %s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+// tryCommands sends the commands of the scripts one by one, because the error of a script does not say which command
+// the user may not send.
+func (q *Queue) tryCommands(ctx context.Context, id string) error {
+	s := q.shards[0]
+	for _, command := range [][]any{
+		{"TIME"}, {"ZADD", s.due, "LT", 1, id}, {"ZRANGE", s.due, 0, 0}, {"ZRANGEBYSCORE", s.due, 0, 1}, {"ZSCORE", s.due, id},
+		{"ZMSCORE", s.due, id}, {"ZCARD", s.due}, {"ZCOUNT", s.due, 0, 1}, {"ZREM", s.due, id},
+		{"HSET", s.attempts, id, 1}, {"HGET", s.attempts, id}, {"HMGET", s.attempts, id}, {"HDEL", s.attempts, id},
+	} {
+		if err := q.rdb.Do(ctx, command...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return fmt.Errorf("redis refuses the command %s: %w", command[0], err)
+		}
+	}
+	return nil
+}
+
+// checkMode asks the server whether it is a node of a cluster.
+func (q *Queue) checkMode(ctx context.Context) error {
+	if _, isCluster := q.rdb.(*redis.ClusterClient); isCluster {
+		return nil
+	}
+	info, err := q.rdb.InfoMap(ctx, "cluster").Result()
+	if err == nil && info["Cluster"]["cluster_enabled"] == "1" {
+		return errors.New("the Redis server is a node of a cluster: append the address of another node to the Redis " +
+			"URL, as in redis://host:port?addr=host:port")
+	}
+	return nil // whatever else is wrong, the next command says it
+}
+
+// trySubscribe waits until Redis has confirmed a subscription to the channel of the wake-ups.
+func (q *Queue) trySubscribe(ctx context.Context) error {
+	sub := q.rdb.Subscribe(ctx, q.channel())
+	defer sub.Close()
+	_, err := sub.ReceiveTimeout(ctx, 2*time.Second)
+	return err
+}
+
+func (q *Queue) deleteKeys(ctx context.Context) {
+	for _, s := range q.shards {
+		q.rdb.Del(ctx, s.due, s.leased, s.dead, s.attempts, s.errs, s.marker)
+	}
+}
+
+// CheckKeys returns an error that names a key of the queue whose type is wrong, because something else has written it.
+func (q *Queue) CheckKeys(ctx context.Context) error {
+	type key struct{ name, want string }
+	var keys []key
+	for _, s := range q.shards {
+		keys = append(keys, key{s.due, "zset"}, key{s.leased, "zset"}, key{s.dead, "zset"}, key{s.attempts, "hash"},
+			key{s.errs, "hash"}, key{s.marker, "string"})
+	}
+	found := make([]*redis.StatusCmd, len(keys))
+	if _, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, k := range keys {
+			found[i] = p.Type(ctx, k.name)
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("read the types of the keys of %s: %w", q.kind, err)
+	}
+	var wrong []string
+	for i, k := range keys {
+		if kind := found[i].Val(); kind != k.want && kind != "none" {
+			wrong = append(wrong, fmt.Sprintf("%s is a %s, want a %s", k.name, kind, k.want))
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return fmt.Errorf("something else has written keys of the queue; delete them, and the next sweep adds their tasks: %s",
+		strings.Join(wrong, "; "))
+}
