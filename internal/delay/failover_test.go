@@ -90,6 +90,17 @@ func TestUnknownMaster(t *testing.T) {
 	}
 }
 
+// TestChannelsOfDatabases checks that deployments that share a server do not share channels.
+func TestChannelsOfDatabases(t *testing.T) {
+	channels := map[string]bool{}
+	for _, url := range []string{"redis://one/0", "redis://one/1", "redis://one/3?master_name=shop"} {
+		channels[newQueue(t, connect(t, url), 1).channel()] = true
+	}
+	if len(channels) != 3 {
+		t.Errorf("the channels are %v, want one for each database", channels)
+	}
+}
+
 // TestParseURL checks whose password is whose.
 func TestParseURL(t *testing.T) {
 	const sentinels = "rediss://watcher:s@one:1/3?master_name=shop&addr=two:2&username=shop&password=m"

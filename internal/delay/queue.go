@@ -62,7 +62,7 @@ func NewQueue(rdb redis.UniversalClient, kind string, shards int) (*Queue, error
 
 // channel returns the name of the Redis channel for wake-ups. A wake-up is the number of a shard. A script publishes
 // it when the earliest due time of the shard has become earlier.
-func (q *Queue) channel() string { return "delay:" + q.kind + ":wake" }
+func (q *Queue) channel() string { return ChannelOf(q.rdb, "delay:"+q.kind+":wake") }
 
 func (q *Queue) shardOf(id string) int {
 	h := fnv.New32a()

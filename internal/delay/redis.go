@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,6 +68,15 @@ func parseURL(redisURL string) (*redis.UniversalOptions, error) {
 			Username: o.SentinelUsername, Password: o.SentinelPassword, TLSConfig: o.TLSConfig,
 		}, nil
 	}
+}
+
+// ChannelOf returns the name of a channel for the clients of one database. Redis has the same channels for all of its
+// databases, and deployments that share a server have different databases.
+func ChannelOf(rdb redis.UniversalClient, name string) string {
+	if client, ok := rdb.(*redis.Client); ok && client.Options().DB > 0 {
+		return name + ":" + strconv.Itoa(client.Options().DB)
+	}
+	return name
 }
 
 func open(o *redis.UniversalOptions) redis.UniversalClient {

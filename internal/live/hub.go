@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
 )
 
@@ -56,6 +57,7 @@ type subscriber struct {
 // newHub returns a hub that receives notifications while run runs.
 func newHub(rdb redis.UniversalClient, names Names, log *slog.Logger, reg prometheus.Registerer) *hub {
 	f := promauto.With(reg)
+	names.Channel = delay.ChannelOf(rdb, names.Channel)
 	return &hub{
 		names: names, rdb: rdb, log: log, subscribers: map[string][]*subscriber{},
 		open: f.NewGauge(prometheus.GaugeOpts{

@@ -23,6 +23,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"example.com/shop/internal/background"
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/testenv"
 )
 
@@ -263,7 +264,7 @@ func TestNotifierFlushesAtShutdown(t *testing.T) {
 	defer rdb.Close()
 	metrics := prometheus.NewRegistry()
 	notifier := newNotifier(newHub(rdb, names, noLog, metrics), noLog, metrics)
-	sub := rdb.Subscribe(t.Context(), names.Channel)
+	sub := rdb.Subscribe(t.Context(), delay.ChannelOf(rdb, names.Channel))
 	defer sub.Close()
 	if _, err := sub.Receive(t.Context()); err != nil {
 		t.Fatal(err)
