@@ -13,7 +13,8 @@ import (
 // Config configures a [Sender].
 type Config[T any] struct {
 	What string // what is sent, in the plural, for the log
-	// Send sends one batch. Its context ends after a second, and not when the process stops.
+	// Send sends one batch, whose items may be sent twice. Its context ends after a second, and not when the process
+	// stops.
 	Send     func(ctx context.Context, batch []T) error
 	Waiting  int                // the most items that wait in memory; further ones are lost
 	Batch    int                // the most items of one batch
@@ -75,6 +76,9 @@ func (s *Sender[T]) send(ctx context.Context, first T) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	err := s.cfg.Send(ctx, batch)
+	if err != nil {
+		err = s.cfg.Send(ctx, batch) // the other end may have closed a connection that was idle
+	}
 	if err != nil {
 		s.cfg.Lost.Add(float64(len(batch)))
 	}

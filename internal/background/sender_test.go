@@ -3,6 +3,7 @@ package background_test
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -20,11 +21,16 @@ type fakeReceiver struct {
 	batches [][]int
 	block   time.Duration
 	err     error
+	closed  bool // the connection was closed while it was idle, so that the next batch fails
 }
 
 func (r *fakeReceiver) send(ctx context.Context, batch []int) error {
 	if _, ok := ctx.Deadline(); !ok || ctx.Err() != nil {
 		return errors.New("want a context with a deadline that has not ended")
+	}
+	if r.closed {
+		r.closed = false
+		return io.EOF
 	}
 	r.batches = append(r.batches, batch)
 	<-time.After(r.block)
@@ -72,8 +78,8 @@ func TestSenderBatches(t *testing.T) {
 	})
 }
 
-// TestSenderLosesWhatFails has a receiver that fails twice and then succeeds, and one that fails when the process
-// stops.
+// TestSenderLosesWhatFails has a receiver that fails for two batches, then closes its connection and succeeds, and then
+// fails when the process stops.
 func TestSenderLosesWhatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		receiver, log := &fakeReceiver{err: errors.New("down")}, new(strings.Builder)
@@ -89,6 +95,7 @@ func TestSenderLosesWhatFails(t *testing.T) {
 		}
 		send(receiver.err)
 		send(receiver.err)
+		receiver.closed = true
 		send(nil)
 		if n := testutil.ToFloat64(lost); n != 2 {
 			t.Errorf("%v items are lost, want 2", n)
