@@ -61,6 +61,7 @@ func (s *Service) place(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	placement.Span = s.cfg.SpanOf(c.Request.Context())
 	o, replayed, err := s.Place(c.Request.Context(), rest.Customer(c), placement)
 	if err != nil {
 		return err

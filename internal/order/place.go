@@ -37,9 +37,6 @@ func (s *Service) Place(ctx context.Context, customer uuid.UUID, p Placement) (o
 		return nil, false, rest.InvalidFields(errs...)
 	}
 	placing := &placing{id: keyset.NewID(), customer: customer, Placement: p}
-	if s.cfg.Tracer != nil {
-		placing.span = s.cfg.Tracer.Span(ctx)
-	}
 	err = s.placements.Do(ctx, placing) // placeBatch places it
 	switch {
 	case errors.Is(err, batch.ErrOverloaded):

@@ -63,7 +63,6 @@ func (s *Service) placementQueue() *batch.Queue[*placing] {
 type placing struct {
 	id       uuid.UUID // of the order; a repeated transaction finds the order by its id, and places no second one
 	customer uuid.UUID
-	span     []byte // of the request's trace; nil: the request is not traced
 	Placement
 
 	// The decision. When the placement is decided, exactly one of these fields is set.
@@ -81,11 +80,8 @@ type placing struct {
 func (s *Service) placeBatch(
 	ctx context.Context, placings []*placing, skipLocked bool,
 ) (locked []*placing, err error) {
-	if s.cfg.Tracer != nil {
-		var end func(error)
-		ctx, end = s.cfg.Tracer.StartBatch(ctx, "place orders", spansOf(placings))
-		defer func() { end(err) }()
-	}
+	ctx, end := s.cfg.BeginBatch(ctx, spansOf(placings))
+	defer func() { end(err) }()
 	const maxRuns = 3 // one repetition usually suffices
 	for run := range maxRuns {
 		err = s.placeOnce(ctx, placings, skipLocked, run > 0)
@@ -152,7 +148,7 @@ func (p *placing) key() customerKey { return customerKey{p.customer, p.Idempoten
 func spansOf(placings []*placing) [][]byte {
 	spans := make([][]byte, len(placings))
 	for i, p := range placings {
-		spans[i] = p.span
+		spans[i] = p.Span
 	}
 	return spans
 }

@@ -18,6 +18,9 @@ type Placement struct {
 	// that the earlier one placed. "" means no key.
 	IdempotencyKey string
 	Lines          []Line
+	// Span is the span of the request. It is stored with the order, so that traces of what is done with the order later
+	// can link to it. nil: the request is not traced.
+	Span []byte
 }
 
 // Line requests a quantity of a product.

@@ -25,8 +25,11 @@ type Config struct {
 	Changed func(customer, order string)
 	// Placed is called after an order was placed, with the time to its deadline. It must not block.
 	Placed func(id string, left time.Duration)
-	// Tracer traces placements.
-	Tracer PlacementTracer
+	// SpanOf returns the span of a request that places an order, or nil if the request is not traced.
+	SpanOf func(ctx context.Context) []byte
+	// BeginBatch is called before a transaction that places a batch, with the spans of its requests. It returns the
+	// context of the transaction, and a function that is called after it.
+	BeginBatch func(ctx context.Context, spans [][]byte) (context.Context, func(error))
 
 	// NoPayAtOnce tells that customers pay orders only where another package holds them, by [Service.Update].
 	NoPayAtOnce bool
@@ -59,6 +62,14 @@ func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prome
 	}
 	if cfg.Placed == nil {
 		cfg.Placed = func(string, time.Duration) {}
+	}
+	if cfg.SpanOf == nil {
+		cfg.SpanOf = func(context.Context) []byte { return nil }
+	}
+	if cfg.BeginBatch == nil {
+		cfg.BeginBatch = func(ctx context.Context, _ [][]byte) (context.Context, func(error)) {
+			return ctx, func(error) {}
+		}
 	}
 	service := &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg)}
 	service.placements = service.placementQueue()

@@ -55,7 +55,8 @@ func New(
 		return nil, err
 	}
 	orders := order.NewService(store, publisher, order.Config{
-		Options: o.Order, Changed: notifications.Changed, Placed: reminders.Created, Tracer: tracer,
+		Options: o.Order, Changed: notifications.Changed, Placed: reminders.Created,
+		SpanOf: tracer.Span, BeginBatch: tracer.Batches("place orders"),
 	}, b.Log, b.Metrics)
 
 	// The worker times out the orders whose tasks are due, and the reconciler what the worker has left.

@@ -52,13 +52,15 @@ func (t *Tracer) Close() {
 	}
 }
 
-// StartBatch begins a span that links to the requests which a transaction handles as a batch, for instance those that
-// create rows. spans are the spans of the requests.
-func (t *Tracer) StartBatch(ctx context.Context, name string, spans [][]byte) (context.Context, func(error)) {
-	if t == nil {
-		return ctx, func(error) {}
+// Batches returns a function that begins a span which links to the requests that a transaction handles as a batch, for
+// instance those that create rows. Its argument spans has the spans of the requests.
+func (t *Tracer) Batches(name string) func(ctx context.Context, spans [][]byte) (context.Context, func(error)) {
+	return func(ctx context.Context, spans [][]byte) (context.Context, func(error)) {
+		if t == nil {
+			return ctx, func(error) {}
+		}
+		return t.start(ctx, name, spans, attribute.Int("messaging.batch.message_count", len(spans)))
 	}
-	return t.start(ctx, name, spans, attribute.Int("messaging.batch.message_count", len(spans)))
 }
 
 // startTasks begins a span that links to the requests which created the rows of a batch of tasks.

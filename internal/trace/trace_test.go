@@ -53,7 +53,7 @@ func TestLinks(t *testing.T) {
 	}
 	want := creation.SpanContext()
 
-	_, end := tracer.StartBatch(t.Context(), "create rows", [][]byte{nil, rows.span})
+	_, end := tracer.Batches("create rows")(t.Context(), [][]byte{nil, rows.span})
 	end(nil)
 	for range 2 {
 		_, end = tracer.startTasks(request, "test.kind", []string{"0", "1"})
@@ -157,7 +157,7 @@ func TestSampler(t *testing.T) {
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
 	})
 	stored := tracer.Span(trace.ContextWithSpanContext(t.Context(), placed))
-	batch, endBatch := tracer.StartBatch(t.Context(), "create rows", [][]byte{stored})
+	batch, endBatch := tracer.Batches("create rows")(t.Context(), [][]byte{stored})
 	_, endCall := tracer.StartCall(batch, "call")
 	endCall(nil)
 	endBatch(nil)

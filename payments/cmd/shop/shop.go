@@ -55,7 +55,8 @@ func newShop(
 		return nil, err
 	}
 	configured := order.Config{
-		Options: o.Order, Changed: notifications.Changed, Placed: reminders.Created, Tracer: tracer,
+		Options: o.Order, Changed: notifications.Changed, Placed: reminders.Created,
+		SpanOf: tracer.Span, BeginBatch: tracer.Batches("place orders"),
 	}
 	if pay.StripeKey != "" && !pay.PayAtOnce {
 		configured.NoPayAtOnce, configured.NotChargeable = true, attempt.WhyNotChargeable
