@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/doctor"
 )
 
 func main() { app.Main(program(), &commands{}) }
@@ -76,8 +77,8 @@ func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
 }
 
 // doctorCommand is the command doctor.
-type doctorCommand struct{ app.Doctor }
+type doctorCommand struct{ doctor.Command }
 
 func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Doctor.Run(ctx, program, openTool)
+	return c.Command.Run(ctx, program, openTool)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/doctor"
 	"example.com/shop/internal/ops"
 )
 
@@ -89,8 +90,8 @@ func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
 }
 
 // doctorCommand is the command doctor.
-type doctorCommand struct{ app.Doctor }
+type doctorCommand struct{ doctor.Command }
 
 func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Doctor.Run(ctx, program, openTool)
+	return c.Command.Run(ctx, program, openTool)
 }

@@ -56,7 +56,8 @@ type Base struct {
 	Registry *prometheus.Registry  // gathers all metrics of the process
 	Metrics  prometheus.Registerer // of the Registry, with the prefix of the process
 
-	newer []string // a text for each set of migrations of which the database has a newer schema than the binary
+	// Newer has a text for each set of migrations of which the database has a newer schema than the binary.
+	Newer []string
 }
 
 // Connect connects a process to the database and to Redis. It returns an error if the database is down, or if its
@@ -72,8 +73,8 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger, others ...migrat
 	b := &Base{Config: cfg, DB: db, Pool: pool, Log: log, Registry: prometheus.NewRegistry()}
 	b.Metrics = prometheus.WrapRegistererWithPrefix(cfg.Name+"_", b.Registry)
 	b.measure()
-	b.newer, err = migrations.Check(ctx, pool, others...)
-	for _, text := range b.newer {
+	b.Newer, err = migrations.Check(ctx, pool, others...)
+	for _, text := range b.Newer {
 		log.Warn("the database's schema is newer than this binary's, as in a rolling update; "+
 			"this process works with it", "found", text)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -42,7 +43,7 @@ type Part struct {
 	Relations []string
 	// Invariants are checked by `doctor` and by the operators' page, which show their violations.
 	Invariants Invariants
-	// Checks are checks of `doctor`, besides those of [Process.Checks].
+	// Checks are checks of `doctor`, besides those that it makes in every program.
 	Checks []Check
 	// Figures holds statements. Each key is the name of a value in the answer of GET /ops/api/stats, and its statement
 	// returns this value as JSON. The contract describes the value as a property of the schema Stats.
@@ -58,6 +59,22 @@ type Component struct {
 	// components do while they stop. The error of such a Run is only logged.
 	Last bool
 }
+
+// Check is a check of `doctor`, which prints Good if Run returns nil. If the error is a [Warning] or wraps
+// [ErrUnchecked], the check has not failed.
+type Check struct {
+	Subject, Good string
+	Run           func(context.Context) error
+}
+
+// Warning is the error of a check that found something which an operator should change, although the service works
+// with it.
+type Warning string
+
+func (w Warning) Error() string { return string(w) }
+
+// ErrUnchecked means that a check could not be made, for example because a server does not tell a setting.
+var ErrUnchecked = errors.New("not checked")
 
 // Parts are the parts of a process.
 type Parts []Part

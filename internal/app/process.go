@@ -5,9 +5,9 @@
 // connections, and at the end [New], which makes a [Process] of them. A part is a feature that a team can leave out,
 // such as pages. It gives New a [Part], which lists what a part can have. This package depends on none of them.
 //
-// It also has the commands that every program of this kind has, serve, migrate, reconcile, doctor, health and
-// version, with their options. A program embeds these options in its own commands, beside the options of its parts.
-// Every option is a flag and an environment variable, whose name follows from the flag: --http-addr and
+// It also has what every program of this kind has: the commands serve, migrate, reconcile, health and version, with
+// their options. Package doctor has one more. A program embeds these options in its own commands, beside the options of
+// its parts. Every option is a flag and an environment variable, whose name follows from the flag: --http-addr and
 // SHOP_HTTP_ADDR.
 package app
 

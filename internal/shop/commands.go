@@ -7,6 +7,7 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/doctor"
 	"example.com/shop/internal/order"
 )
 
@@ -56,9 +57,9 @@ func (c *Sweep) Run(ctx context.Context, program app.Program) error {
 }
 
 // Doctor is `doctor`.
-type Doctor struct{ app.Doctor }
+type Doctor struct{ doctor.Command }
 
 // Run runs the command.
 func (c *Doctor) Run(ctx context.Context, program app.Program) error {
-	return c.Doctor.Run(ctx, program, openTool)
+	return c.Command.Run(ctx, program, openTool)
 }

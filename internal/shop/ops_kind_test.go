@@ -15,6 +15,7 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/doctor"
 	"example.com/shop/internal/ops"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
@@ -114,7 +115,7 @@ func TestSeveralKinds(t *testing.T) {
 	if s.Queue.OldestDue < 59 || s.LastSweep == nil {
 		t.Errorf("the oldest due task has waited %v s, want 60; the last sweep is %v", s.Queue.OldestDue, s.LastSweep)
 	}
-	checks := p.Checks()
+	checks := doctor.Checks(p)
 	check := func(subject string) error {
 		return checks[slices.IndexFunc(checks, func(c app.Check) bool { return c.Subject == subject })].Run(t.Context())
 	}

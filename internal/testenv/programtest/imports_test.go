@@ -36,8 +36,8 @@ var neighbours = map[string][]string{
 		"internal/reconcile", "internal/rest", "internal/timeout", "migrations",
 	},
 	"payments": {
-		"e2e/shoptest", "internal/app", "internal/background", "internal/delay", "internal/demo", "internal/faulttest",
-		"internal/keyset", "internal/live", "internal/ops", "internal/order", "internal/postgres",
+		"e2e/shoptest", "internal/app", "internal/background", "internal/delay", "internal/demo", "internal/doctor",
+		"internal/faulttest", "internal/keyset", "internal/live", "internal/ops", "internal/order", "internal/postgres",
 		"internal/reconcile", "internal/remind", "internal/rest", "internal/shop", "internal/testenv",
 		"internal/testenv/parttest", "internal/timeout", "internal/trace", "migrations", "web",
 	},

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/doctor"
 	"example.com/shop/internal/shop"
 	"example.com/shop/payments/internal/payment"
 	"example.com/shop/payments/migrations"
@@ -96,7 +97,7 @@ func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
 
 // doctorCommand is `shop doctor`.
 type doctorCommand struct {
-	app.Doctor
+	doctor.Command
 	providerOptions
 }
 
@@ -104,5 +105,5 @@ func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
 	if err := app.JoinErrors(c.Check(), c.Payment.Check()); err != nil {
 		return app.Usage(err)
 	}
-	return c.Doctor.Run(ctx, program, c.open)
+	return c.Command.Run(ctx, program, c.open)
 }

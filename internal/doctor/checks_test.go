@@ -1,8 +1,10 @@
-package app
+package doctor
 
 import (
 	"errors"
 	"testing"
+
+	"example.com/shop/internal/app"
 )
 
 func TestAssessDurability(t *testing.T) {
@@ -14,7 +16,7 @@ func TestAssessDurability(t *testing.T) {
 			"corrupt, unless its file system writes each page whole or not at all"},
 	} {
 		err := assessDurability(test.fsync, test.fullPageWrites)
-		if warning, _ := errors.AsType[Warning](err); string(warning) != test.want || err != nil && test.want == "" {
+		if warning, _ := errors.AsType[app.Warning](err); string(warning) != test.want || err != nil && test.want == "" {
 			t.Errorf("with fsync %s and full_page_writes %s the finding is %v, want the warning %q",
 				test.fsync, test.fullPageWrites, err, test.want)
 		}

@@ -1,4 +1,4 @@
-package app
+package doctor
 
 import (
 	"cmp"
@@ -9,17 +9,18 @@ import (
 	"strings"
 	"time"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 )
 
-// checkEviction returns a warning that names the Redis servers which may drop tasks when their memory is full. That is
+// eviction returns a warning that names the Redis servers which may drop tasks when their memory is full. That is
 // no failure, because the reconciler puts back what is missing.
-func (p *Process) checkEviction(ctx context.Context) error {
+func (c checker) eviction(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	servers, err := delay.InfoOfMasters(ctx, p.Redis)
+	servers, err := delay.InfoOfMasters(ctx, c.process.Redis)
 	if err != nil {
-		return fmt.Errorf("%w: the policy of Redis is not read: %w", ErrUnchecked, err)
+		return fmt.Errorf("%w: the policy of Redis is not read: %w", app.ErrUnchecked, err)
 	}
 	var evicting, silent []string
 	for _, address := range slices.Sorted(maps.Keys(servers)) {
@@ -34,13 +35,13 @@ func (p *Process) checkEviction(ctx context.Context) error {
 		}
 	}
 	if evicting != nil {
-		return Warning(fmt.Sprintf("%s. The next sweep finds that a task is missing, so what was due may be late by "+
+		return app.Warning(fmt.Sprintf("%s. The next sweep finds that a task is missing, so what was due may be late by "+
 			"up to %v. Set maxmemory-policy to noeviction, and let nothing else use this Redis",
-			strings.Join(evicting, "; "), p.Kinds.Bound()))
+			strings.Join(evicting, "; "), c.process.Kinds.Bound()))
 	}
 	if silent != nil {
 		return fmt.Errorf("%w: %s does not tell its maxmemory-policy, which must be noeviction",
-			ErrUnchecked, strings.Join(silent, " and "))
+			app.ErrUnchecked, strings.Join(silent, " and "))
 	}
 	return nil
 }

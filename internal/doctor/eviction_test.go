@@ -1,4 +1,4 @@
-package app
+package doctor
 
 import (
 	"context"
@@ -8,20 +8,29 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/migrations"
 )
 
-// withRedis returns a process whose Redis has an address, and which logs to log.
-func withRedis(t *testing.T, url string, log slog.Handler) *Process {
+func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
+
+// withRedis returns a checker of a process whose Redis has an address.
+func withRedis(t *testing.T, url string) checker {
 	t.Helper()
-	return newConfiguredProcess(t, func(c *Config) { c.RedisURL = url }, log)
+	b, err := app.Connect(t.Context(), app.Config{
+		Name: "test", DatabaseURL: testenv.Postgres(t), DatabaseConns: 2, RedisURL: url, QueueShards: 1,
+	}, slog.New(slog.DiscardHandler))
+	testenv.Must(t, err)
+	t.Cleanup(b.Close)
+	return checker{&app.Process{Base: b}}
 }
 
 // assessed returns the check of a server's policy as the doctor prints it.
-func assessed(t *testing.T, p *Process) string {
+func assessed(t *testing.T, c checker) string {
 	t.Helper()
 	var out strings.Builder
-	(&doctor{out: &out}).print("eviction", "nothing is dropped", p.checkEviction(t.Context()))
+	(&printer{out: &out}).print("eviction", "nothing is dropped", c.eviction(t.Context()))
 	return strings.Join(strings.Fields(out.String()), " ")
 }
 
@@ -39,8 +48,8 @@ func TestCheckEviction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := testenv.RedisServer(t,
 				"--maxmemory-policy", test.policy, "--maxmemory", test.limit, "--rename-command", "CONFIG", "")
-			p := withRedis(t, server.URL(), slog.DiscardHandler)
-			if got := assessed(t, p); !strings.HasPrefix(got, test.want) {
+			c := withRedis(t, server.URL())
+			if got := assessed(t, c); !strings.HasPrefix(got, test.want) {
 				t.Errorf("the doctor prints %q, want %q at its beginning", got, test.want)
 			}
 		})
@@ -50,13 +59,13 @@ func TestCheckEviction(t *testing.T) {
 // TestCheckEvictedKeys counts the keys that a server has evicted.
 func TestCheckEvictedKeys(t *testing.T) {
 	server := testenv.RedisServer(t)
-	p := withRedis(t, server.URL(), slog.DiscardHandler)
-	testenv.Must(t, p.Redis.Set(t.Context(), "key", "value", 0).Err())
+	c := withRedis(t, server.URL())
+	testenv.Must(t, c.process.Redis.Set(t.Context(), "key", "value", 0).Err())
 	for _, setting := range [][2]string{{"maxmemory-policy", "allkeys-random"}, {"maxmemory", "1"}} {
-		testenv.Must(t, p.Redis.ConfigSet(t.Context(), setting[0], setting[1]).Err())
+		testenv.Must(t, c.process.Redis.ConfigSet(t.Context(), setting[0], setting[1]).Err())
 	}
-	testenv.Eventually(t, "the key is evicted", func() bool { return p.Redis.Exists(t.Context(), "key").Val() == 0 })
-	if got := assessed(t, p); !strings.Contains(got, "it has evicted 1 keys") {
+	testenv.Eventually(t, "the key is evicted", func() bool { return c.process.Redis.Exists(t.Context(), "key").Val() == 0 })
+	if got := assessed(t, c); !strings.Contains(got, "it has evicted 1 keys") {
 		t.Errorf("the doctor prints %q, want one evicted key", got)
 	}
 }
@@ -68,7 +77,7 @@ func TestCheckSilentRedis(t *testing.T) {
 		server.URL():            "note eviction not checked: Redis does not tell its maxmemory-policy",
 		"redis://127.0.0.1:1/0": "note eviction not checked: the policy of Redis is not read: ",
 	} {
-		if got := assessed(t, withRedis(t, url, slog.DiscardHandler)); !strings.HasPrefix(got, want) {
+		if got := assessed(t, withRedis(t, url)); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: the doctor prints %q, want %q at its beginning", url, got, want)
 		}
 	}
@@ -86,8 +95,8 @@ func TestEvictionOfACluster(t *testing.T) {
 	set(t.Context(), "allkeys-lru", "100mb")
 	defer set(context.WithoutCancel(t.Context()), "noeviction", "0")
 
-	p := withRedis(t, "redis://"+nodes[0]+"?addr="+nodes[1]+"&addr="+nodes[2], slog.DiscardHandler)
-	if got := assessed(t, p); strings.Count(got, "drops tasks") != 1 ||
+	c := withRedis(t, "redis://"+nodes[0]+"?addr="+nodes[1]+"&addr="+nodes[2])
+	if got := assessed(t, c); strings.Count(got, "drops tasks") != 1 ||
 		!strings.Contains(got, nodes[1]+" is allkeys-lru") {
 		t.Errorf("the doctor prints %q, want one warning, about %s", got, nodes[1])
 	}

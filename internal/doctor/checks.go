@@ -1,4 +1,4 @@
-package app
+package doctor
 
 import (
 	"context"
@@ -8,46 +8,32 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
 )
 
-// Check is a check of `doctor`, which prints Good if Run returns nil. If the error is a [Warning] or wraps
-// [ErrUnchecked], the check has not failed.
-type Check struct {
-	Subject, Good string
-	Run           func(context.Context) error
-}
-
-// Warning is the error of a check that found something which an operator should change, although the service works
-// with it.
-type Warning string
-
-func (w Warning) Error() string { return string(w) }
-
-// ErrUnchecked means that a check could not be made, for example because a server does not tell a setting.
-var ErrUnchecked = errors.New("not checked")
-
-// Checks returns the checks of the servers, of the kinds of task, and of the parts.
-func (p *Process) Checks() []Check {
+// Checks returns the checks of the servers, of the kinds of task, and of the parts of a process.
+func Checks(p *app.Process) []app.Check {
+	c := checker{p}
 	swept := "the last sweep was recent, and no statement failed"
 	if len(p.Kinds) > 0 {
 		swept += "; while Redis is down, rows time out at most " + p.Kinds[0].Reconciler.DescribeBound() + " late"
 	}
-	checks := []Check{
-		{Subject: "schema", Good: "has no migration that this binary lacks", Run: p.checkSchema},
-		{Subject: "statements", Good: "those that time out rows fit the schema", Run: p.ofEachKind(
-			func(ctx context.Context, k *Kind) error { return k.Table.Check(ctx) })},
-		{Subject: "privileges", Good: "the role may read and change all tables", Run: p.checkPrivileges},
-		{Subject: "durability", Good: "fsync and full_page_writes are on", Run: p.checkDurability},
-		{Subject: "commits", Good: "none waits for a standby", Run: p.checkCommits},
+	checks := []app.Check{
+		{Subject: "schema", Good: "has no migration that this binary lacks", Run: c.schema},
+		{Subject: "statements", Good: "those that time out rows fit the schema", Run: c.ofEachKind(
+			func(ctx context.Context, k *app.Kind) error { return k.Table.Check(ctx) })},
+		{Subject: "privileges", Good: "the role may read and change all tables", Run: c.privileges},
+		{Subject: "durability", Good: "fsync and full_page_writes are on", Run: c.durability},
+		{Subject: "commits", Good: "none waits for a standby", Run: c.commits},
 		{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p.Redis) }},
-		{Subject: "eviction", Good: "Redis drops no task when its memory is full", Run: p.checkEviction},
-		{Subject: "tasks", Good: "Redis has the markers of a sweep: it was not wiped", Run: p.ofEachKind(checkMarkers)},
+		{Subject: "eviction", Good: "Redis drops no task when its memory is full", Run: c.eviction},
+		{Subject: "tasks", Good: "Redis has the markers of a sweep: it was not wiped", Run: c.ofEachKind(checkMarkers)},
 		{Subject: "worker", Good: "no task has been due for long, and there are no dead letters",
-			Run: p.ofEachKind(checkTasks)},
-		{Subject: "outbox", Good: "no message has waited for long", Run: p.ofEachKind(checkOutbox)},
-		{Subject: "reconciler", Good: swept, Run: p.ofEachKind(checkLastSweep)},
+			Run: c.ofEachKind(checkTasks)},
+		{Subject: "outbox", Good: "no message has waited for long", Run: c.ofEachKind(checkOutbox)},
+		{Subject: "reconciler", Good: swept, Run: c.ofEachKind(checkLastSweep)},
 	}
 	for _, part := range p.Parts {
 		checks = append(checks, part.Checks...)
@@ -55,31 +41,34 @@ func (p *Process) Checks() []Check {
 	return checks
 }
 
+// checker has the checks that look at the process.
+type checker struct{ process *app.Process }
+
 // ofEachKind returns a function that checks each kind of task, and joins the errors of all kinds in one line.
-func (p *Process) ofEachKind(check func(context.Context, *Kind) error) func(context.Context) error {
+func (c checker) ofEachKind(check func(context.Context, *app.Kind) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var errs []error
-		for _, k := range p.Kinds {
+		for _, k := range c.process.Kinds {
 			if err := check(ctx, k); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", k.Name, err))
 			}
 		}
-		return JoinErrors(errs...)
+		return app.JoinErrors(errs...)
 	}
 }
 
-// checkSchema warns of a schema that is newer than the binary's, as in a rolling update. The binary works with it.
-func (p *Process) checkSchema(context.Context) error {
-	if len(p.newer) == 0 {
+// schema warns of a schema that is newer than the binary's, as in a rolling update. The binary works with it.
+func (c checker) schema(context.Context) error {
+	if len(c.process.Newer) == 0 {
 		return nil
 	}
-	return Warning(p.newer[0])
+	return app.Warning(c.process.Newer[0])
 }
 
-// checkPrivileges looks at the tables of the role that has made the schema. Those of the migrations are only read.
-func (p *Process) checkPrivileges(ctx context.Context) error {
+// privileges looks at the tables of the role that has made the schema. Those of the migrations are only read.
+func (c checker) privileges(ctx context.Context) error {
 	var missing, role string
-	err := p.Pool.QueryRowContext(ctx, `
+	err := c.process.Pool.QueryRowContext(ctx, `
 		SELECT coalesce(string_agg(privilege || ' on ' || relname, ', ' ORDER BY relname, privilege), ''), current_user
 		FROM pg_class, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS privilege
 		WHERE relkind IN ('r', 'p') AND relname NOT LIKE 'goose%' AND NOT has_table_privilege(oid, privilege)
@@ -94,11 +83,11 @@ func (p *Process) checkPrivileges(ctx context.Context) error {
 	return nil
 }
 
-// checkDurability only warns if durability is off, because people turn it off to make a server for tests faster. It
+// durability only warns if durability is off, because people turn it off to make a server for tests faster. It
 // does not look at synchronous_commit, which the sessions of the service set themselves.
-func (p *Process) checkDurability(ctx context.Context) error {
+func (c checker) durability(ctx context.Context) error {
 	var fsync, fullPageWrites string
-	err := p.Pool.QueryRowContext(ctx, `SELECT current_setting('fsync'), current_setting('full_page_writes')`).
+	err := c.process.Pool.QueryRowContext(ctx, `SELECT current_setting('fsync'), current_setting('full_page_writes')`).
 		Scan(&fsync, &fullPageWrites)
 	if err != nil {
 		return fmt.Errorf("read PostgreSQL's settings: %w", err)
@@ -109,16 +98,16 @@ func (p *Process) checkDurability(ctx context.Context) error {
 func assessDurability(fsync, fullPageWrites string) error {
 	switch {
 	case fsync == "off":
-		return Warning("fsync is off: if the server's machine crashes, committed rows can be lost or corrupt")
+		return app.Warning("fsync is off: if the server's machine crashes, committed rows can be lost or corrupt")
 	case fullPageWrites == "off":
-		return Warning("full_page_writes is off: if the server's machine crashes, committed rows can be lost or " +
+		return app.Warning("full_page_writes is off: if the server's machine crashes, committed rows can be lost or " +
 			"corrupt, unless its file system writes each page whole or not at all")
 	}
 	return nil
 }
 
-func (p *Process) checkCommits(ctx context.Context) error {
-	waits, err := postgres.CommitsWait(ctx, p.Pool)
+func (c checker) commits(ctx context.Context) error {
+	waits, err := postgres.CommitsWait(ctx, c.process.Pool)
 	if err == nil && waits {
 		err = errors.New("commits wait for a synchronous standby that is not connected: start it, " +
 			"or remove it from synchronous_standby_names (a 201 then promises less)")
@@ -130,7 +119,7 @@ func pingRedis(ctx context.Context, rdb redis.UniversalClient) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := rdb.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("%w: is Redis running, and is %s right?", err, OptionName("redis-url"))
+		return fmt.Errorf("%w: is Redis running, and is %s right?", err, app.OptionName("redis-url"))
 	}
 	return nil
 }
@@ -142,7 +131,7 @@ const (
 	staleSweep  = 10 * time.Second // since the last sweep
 )
 
-func checkMarkers(ctx context.Context, k *Kind) error {
+func checkMarkers(ctx context.Context, k *app.Kind) error {
 	intact, err := delay.Intact(ctx, k.Queue)
 	if err == nil && !intact[0] {
 		err = errors.New("a marker is missing, because Redis was wiped or is new: wait for the next sweep, " +
@@ -151,7 +140,7 @@ func checkMarkers(ctx context.Context, k *Kind) error {
 	return err
 }
 
-func checkTasks(ctx context.Context, k *Kind) error {
+func checkTasks(ctx context.Context, k *app.Kind) error {
 	depth, err := k.Queue.Depth(ctx)
 	if err != nil {
 		return err
@@ -165,10 +154,10 @@ func checkTasks(ctx context.Context, k *Kind) error {
 		dead = fmt.Errorf("%d dead letters: GET /ops/api/dead-letters lists their errors; "+
 			"remove the cause, then redrive them", depth.Dead)
 	}
-	return JoinErrors(waiting, dead)
+	return app.JoinErrors(waiting, dead)
 }
 
-func checkOutbox(ctx context.Context, k *Kind) error {
+func checkOutbox(ctx context.Context, k *app.Kind) error {
 	count, oldest, err := k.Outbox.Backlog(ctx)
 	if err == nil && oldest > staleOutbox {
 		err = fmt.Errorf("%d messages wait for Redis, the oldest for %v: is a relay running?",
@@ -177,7 +166,7 @@ func checkOutbox(ctx context.Context, k *Kind) error {
 	return err
 }
 
-func checkLastSweep(ctx context.Context, k *Kind) error {
+func checkLastSweep(ctx context.Context, k *app.Kind) error {
 	last, age, err := k.Reconciler.Last(ctx)
 	switch {
 	case err != nil:
