@@ -38,6 +38,7 @@ type Config struct {
 	RedisURL      string
 	QueueShards   int // of each kind's queue; the same for all processes
 
+	PublicURL string // of the site, if a proxy changes the Host; may be empty
 	Roles     []string
 	Reconcile reconcile.Config
 	Drain     time.Duration // how long the process serves after the context of Run has ended

@@ -28,6 +28,10 @@ var ownContract []byte
 // route makes the handler of all routes: the health checks and the metrics, which every process has, and in a process
 // with the role API the routes of the parts and the OpenAPI document.
 func (p *Process) route() error {
+	sameOrigin, err := rest.SameOrigin(p.PublicURL)
+	if err != nil {
+		return err
+	}
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
@@ -50,7 +54,7 @@ func (p *Process) route() error {
 		rest.Log(p.Log, "/healthz", "/readyz", "/metrics"),
 		rest.Recover(p.Log),
 		rest.SecurityHeaders,
-		rest.SameOrigin(),
+		sameOrigin,
 		rest.Deadline(RequestTimeout, isStream),
 	)
 	r.NoRoute(rest.NoRoute)

@@ -120,6 +120,7 @@ func (p *Process) Run(ctx context.Context, ln net.Listener) error {
 			running.Go(func() error { return c.Run(ctx) })
 		}
 	}
+	running.Go(func() error { p.Kinds.probe(ctx, p.Log); return nil })
 	if p.Has(Worker) {
 		running.Go(func() error { return p.workers()(ctx, p.runWorkers) })
 	}

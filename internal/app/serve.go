@@ -9,6 +9,7 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/rest"
 )
 
 // Database holds the options of the connections to PostgreSQL.
@@ -99,9 +100,10 @@ var roles = []string{API, Relay, Worker, Reconciler} // the values of the option
 // Serve holds the options of a process that serves, except for those of its parts. Addresses and secrets have no
 // defaults: production must set them.
 type Serve struct {
-	HTTPAddr string        `name:"http-addr" placeholder:"HOST:PORT" help:"The address to listen on. Without the role api, only health and metrics are served there."`
-	Roles    []string      `name:"roles" default:"api,relay,worker,reconciler" help:"The roles of this process: any of api, relay, worker, reconciler."`
-	Drain    time.Duration `name:"drain" default:"5s" help:"The time that a process continues to serve after SIGTERM. Meanwhile /readyz answers 503, so that the load balancer removes the process."`
+	HTTPAddr  string        `name:"http-addr" placeholder:"HOST:PORT" help:"The address to listen on. Without the role api, only health and metrics are served there."`
+	PublicURL string        `name:"public-url" placeholder:"URL" help:"The URL of the site for browsers, if a proxy before the service changes the Host, for example https://shop.example."`
+	Roles     []string      `name:"roles" default:"api,relay,worker,reconciler" help:"The roles of this process: any of api, relay, worker, reconciler."`
+	Drain     time.Duration `name:"drain" default:"5s" help:"The time that a process continues to serve after SIGTERM. Meanwhile /readyz answers 503, so that the load balancer removes the process."`
 
 	Tool
 }
@@ -114,6 +116,9 @@ func (o *Serve) Check() error {
 	errs := []error{
 		RequireOptions(map[string]string{"http-addr": o.HTTPAddr}), o.Tool.Check(),
 		CheckHostPort("http-addr", o.HTTPAddr),
+	}
+	if _, err := rest.SameOrigin(o.PublicURL); err != nil {
+		errs = append(errs, fmt.Errorf("%s: %w; want for example https://shop.example", OptionName("public-url"), err))
 	}
 	if len(o.Roles) == 0 {
 		errs = append(errs, fmt.Errorf("%s is empty, want at least one of %s",
@@ -134,6 +139,6 @@ func (o *Serve) Check() error {
 // Config returns the configuration of the process.
 func (o *Serve) Config(program Program) Config {
 	cfg := o.Tool.Config(program)
-	cfg.Roles, cfg.Drain = o.Roles, o.Drain
+	cfg.Roles, cfg.Drain, cfg.PublicURL = o.Roles, o.Drain, o.PublicURL
 	return cfg
 }

@@ -27,7 +27,9 @@ func Checks(p *app.Process) []app.Check {
 		{Subject: "privileges", Good: "the role may read and change all tables", Run: c.privileges},
 		{Subject: "durability", Good: "fsync and full_page_writes are on", Run: c.durability},
 		{Subject: "commits", Good: "none waits for a standby", Run: c.commits},
-		{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p.Redis) }},
+		{Subject: "redis", Good: "answers, and permits what the queues need", Run: c.redis},
+		{Subject: "keys", Good: "each key of the queues has the right type", Run: c.ofEachKind(
+			func(ctx context.Context, k *app.Kind) error { return k.Queue.CheckKeys(ctx) })},
 		{Subject: "eviction", Good: "Redis drops no task when its memory is full", Run: c.eviction},
 		{Subject: "tasks", Good: "Redis has the markers of a sweep: it was not wiped", Run: c.ofEachKind(checkMarkers)},
 		{Subject: "worker", Good: "no task has been due for long, and there are no dead letters",
@@ -122,6 +124,15 @@ func pingRedis(ctx context.Context, rdb redis.UniversalClient) error {
 		return fmt.Errorf("%w: is Redis running, and is %s right?", err, app.OptionName("redis-url"))
 	}
 	return nil
+}
+
+func (c checker) redis(ctx context.Context) error {
+	if err := pingRedis(ctx, c.process.Redis); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return c.ofEachKind(func(ctx context.Context, k *app.Kind) error { return k.Queue.Probe(ctx) })(ctx)
 }
 
 // The doctor reports only what is older than these limits, because a busy machine may pause for some seconds.

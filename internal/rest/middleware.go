@@ -156,15 +156,23 @@ func Deadline(timeout time.Duration, isStream func(route string) bool) gin.Handl
 }
 
 // SameOrigin rejects a request that a page of another site makes a browser send, except GET, HEAD and OPTIONS. It
-// accepts requests of clients that are not browsers. See [http.CrossOriginProtection].
-func SameOrigin() gin.HandlerFunc {
+// accepts requests of clients that are not browsers. See [http.CrossOriginProtection]. The site is the Host of the
+// request, and publicURL too unless it is "".
+func SameOrigin(publicURL string) (gin.HandlerFunc, error) {
 	protection := http.NewCrossOriginProtection()
+	if publicURL != "" {
+		if err := protection.AddTrustedOrigin(publicURL); err != nil {
+			return nil, err
+		}
+	}
 	return Handle(func(c *gin.Context) error {
 		if err := protection.Check(c.Request); err != nil {
-			return &Error{Class: CrossOrigin, Detail: "A page of another site may not send this request.", Err: err}
+			return &Error{Class: CrossOrigin, Detail: fmt.Sprintf("A page of another site may not send this request: "+
+				"its Origin is %.200q, and its Host is %.200q. If both should be this site, a proxy has changed the Host: "+
+				"it must pass on the one that the browser has sent.", c.GetHeader("Origin"), c.Request.Host), Err: err}
 		}
 		return nil
-	})
+	}), nil
 }
 
 // SecurityHeaders tells browsers to load only the site's own files, and to cache nothing: answers hold customers' data.

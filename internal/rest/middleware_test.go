@@ -45,6 +45,45 @@ func TestRequestID(t *testing.T) {
 	}
 }
 
+// TestSameOrigin sends requests of a browser through a proxy that sets a Host of its own, as of a page of the site, and
+// as of another one. Over HTTP a browser sends no Sec-Fetch-Site.
+func TestSameOrigin(t *testing.T) {
+	for name, test := range map[string]struct {
+		publicURL, origin, host string
+		rejected                bool
+	}{
+		"no browser":                   {"", "", "backend:8080", false},
+		"the site":                     {"", "http://shop.example", "shop.example", false},
+		"another site":                 {"", "http://evil.example", "shop.example", true},
+		"a proxy changes the Host":     {"", "http://shop.example", "backend:8080", true},
+		"the public URL":               {"http://shop.example", "http://shop.example", "backend:8080", false},
+		"another site, the public URL": {"http://shop.example", "http://evil.example", "backend:8080", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			check, err := rest.SameOrigin(test.publicURL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := gin.New()
+			r.POST("/", check, func(c *gin.Context) { c.Status(http.StatusOK) })
+			request := parttest.NewRequest(t, "POST", "/", "")
+			request.Host = test.host
+			if test.origin != "" {
+				request.Header.Set("Origin", test.origin)
+			}
+			a := httptest.NewRecorder()
+			r.ServeHTTP(a, request)
+			names := strings.Contains(a.Body.String(), test.origin) && strings.Contains(a.Body.String(), test.host)
+			if (a.Code == http.StatusForbidden) != test.rejected || test.rejected && !names {
+				t.Errorf("the answer is %d %s, want it to be rejected: %v, with both names", a.Code, a.Body, test.rejected)
+			}
+		})
+	}
+	if _, err := rest.SameOrigin("shop.example"); err == nil {
+		t.Error("a public URL without a scheme is accepted")
+	}
+}
+
 // TestRecover checks that a panic is answered with a problem that discloses nothing, and is logged with its stack.
 func TestRecover(t *testing.T) {
 	h, log := newHandler()

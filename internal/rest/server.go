@@ -11,6 +11,7 @@ import (
 )
 
 const shutdownGrace = 10 * time.Second // for the requests that are under way when a shutdown begins
+const idleTimeout = 2 * time.Minute    // longer than proxies keep a connection, which is mostly a minute
 const readTimeout = 5 * time.Second    // for headers and body; a client that takes longer gets the status 408
 
 // Serve answers requests until ctx ends. Then it waits at most 10 s for the requests that are under way. A handler
@@ -20,7 +21,7 @@ func Serve(ctx context.Context, ln net.Listener, handler http.Handler, log *slog
 		Handler:        handler,
 		ReadTimeout:    readTimeout,
 		WriteTimeout:   15 * time.Second,
-		IdleTimeout:    time.Minute,
+		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: 16 << 10,
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug), // mostly about closed connections
 	}

@@ -30,6 +30,9 @@ func TestDoctor(t *testing.T) {
 			bury(t, a.Kinds[0].Queue, "1")
 			testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In("2", -time.Minute)))
 		}, []string{"is a worker running?; 1 dead letters"}},
+		"a key that something else has written": {func(t *testing.T, a *testApp) {
+			testenv.Must(t, a.Redis.Set(t.Context(), "delay:{order.cancel:0}:attempts", "foreign", 0).Err())
+		}, []string{"FAIL  keys", "delay:{order.cancel:0}:attempts is a string, want a hash"}},
 		"no relay": {func(t *testing.T, a *testApp) {
 			testenv.Exec(t, a.Pool,
 				`INSERT INTO outbox (kind, task_id, due_at, created_at)

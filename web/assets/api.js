@@ -44,6 +44,9 @@ export async function request(method, path, { body, headers = {}, credentials, s
     if (time) {
       serverClock.update(time, sentAt);
     }
+    for (const object of [answer, ...(answer?.items ?? [])].filter(Boolean)) {
+      sendTimes.set(object, sentAt);
+    }
     return answer;
   }
   const fieldErrors = (answer?.errors ?? []).map((error) => error.detail).join('; ');
@@ -54,6 +57,12 @@ export async function request(method, path, { body, headers = {}, credentials, s
     retryAfter: Number(response.headers.get('Retry-After')) || 0,
   });
 }
+
+// requestedAt returns when the request was sent that was answered with an object, or with a list that has the object.
+// Answers may arrive out of order, and the server's clock may go back, so that of two answers the one wins that was
+// requested later.
+export const requestedAt = (object) => sendTimes.get(object);
+const sendTimes = new WeakMap();
 
 // retry calls action, and up to three more times after transient problems. Before each retry it calls waiting, if given,
 // with the problem. After a problem it is unknown whether the service executed the action, so the action must be

@@ -1,6 +1,6 @@
 // The customers' page.
 
-import { Problem, request, retry, serverClock } from './api.js';
+import { Problem, request, requestedAt, retry, serverClock } from './api.js';
 import { addParts, element, Message, moment, money, number, setText, sleep } from './dom.js';
 import { OrderCard, outcome, summary } from './order.js';
 
@@ -377,7 +377,7 @@ class Orders {
       }
       this.#cards.set(order.id, card);
       this.#insert(card);
-    } else if (Date.parse(card.order.server_time) <= Date.parse(order.server_time)) { // answers may arrive out of order
+    } else if (requestedAt(card.order) <= requestedAt(order)) {
       card.update(order);
     }
     openOrders.update(order);
