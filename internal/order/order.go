@@ -172,6 +172,10 @@ func (o *Order) Reschedule(deadline time.Time, reason string) error {
 		return rest.InvalidFields(rest.FieldError{
 			Pointer: "/deadline", Detail: fmt.Sprintf(detail, stamp(o.ServerTime)),
 		})
+	case !deadline.After(o.CreatedAt): // the database's clock has gone back
+		return rest.InvalidFields(rest.FieldError{
+			Pointer: "/deadline", Detail: "must be after the order was placed, which was at " + stamp(o.CreatedAt),
+		})
 	case o.HoldUntil != nil && deadline.Before(o.ExpiresAt):
 		return CheckoutOpen.Errorf("The order is held until %s, because its customer is paying it. "+
 			"Its deadline, %s, can only be moved to a later time.", stamp(*o.HoldUntil), stamp(o.ExpiresAt))

@@ -228,6 +228,10 @@ func TestRuleOfDeadlines(t *testing.T) {
 		o.DueAt.Location() != time.UTC {
 		t.Errorf("a deadline in another time zone: %v, the deadline is %v, want it in UTC", err, o.ExpiresAt)
 	}
+	o = inState(t, "free", placedAt.Add(-time.Hour)) // the clock has gone back
+	if err := o.Reschedule(placedAt, "a test"); parttest.ClassOf(err) != rest.Invalid {
+		t.Errorf("a deadline when the order was placed: %v, want code %s", err, rest.Invalid.Code)
+	}
 	o = inState(t, "held", placedAt)
 	if err := o.Reschedule(o.ExpiresAt, "a test"); err != nil || len(order.TakeEvents(o)) != 0 {
 		t.Errorf("moving the deadline to the time that it has returns %v, want no change", err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	_ "time/tzdata" // because the container image has no time zones
 
 	"github.com/robfig/cron/v3"
 )
@@ -38,11 +39,12 @@ func checkZone(text string) error {
 		return nil
 	}
 	zone, _, expression := strings.Cut(rest, " ")
-	if _, err := time.LoadLocation(zone); err != nil || zone == "" || !expression {
+	_, err := time.LoadLocation(zone)
+	switch {
+	case zone == "" || strings.ContainsAny(zone, "\n\r") || !expression:
 		return errors.New("want a time zone and then an expression, as in TZ=UTC */5 * * * *")
-	}
-	if zone == time.Local.String() {
+	case zone == "Local":
 		return errors.New("TZ=Local is not a time zone: name one, as in TZ=Europe/Berlin, or leave it out for UTC")
 	}
-	return nil
+	return err
 }

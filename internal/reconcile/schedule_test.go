@@ -41,7 +41,7 @@ func TestConfig(t *testing.T) {
 		"no minute":                {Config{Schedule: ", * * * *"}, "never"},
 		"a zone alone":             {Config{Schedule: "TZ=UTC"}, "time zone and then an expression"},
 		"a zone without a name":    {Config{Schedule: "TZ= * * * * *"}, "time zone and then an expression"},
-		"an unknown zone":          {Config{Schedule: "TZ=Mars/Olympus * * * * *"}, "time zone and then an expression"},
+		"an unknown zone":          {Config{Schedule: "TZ=Mars/Olympus * * * * *"}, "unknown time zone Mars/Olympus"},
 		"a zone of two lines":      {Config{Schedule: "TZ=UTC\n* * * * *"}, "time zone and then an expression"},
 		"an interval of two lines": {Config{Schedule: "@every 1\ns"}, "duration"},
 		"a negative look-ahead":    {Config{Lookahead: -1}, "less than twice 30s"},
@@ -58,6 +58,23 @@ func TestConfig(t *testing.T) {
 				t.Errorf("got the error %v, want an error of one line that contains %q", err, test.want)
 			}
 		})
+	}
+}
+
+// TestScheduleInTheZoneOfTheEnvironment names the zone that the environment has, too.
+func TestScheduleInTheZoneOfTheEnvironment(t *testing.T) {
+	environment := time.Local
+	t.Cleanup(func() { time.Local = environment })
+	for _, zone := range []string{"Europe/Berlin", "UTC"} {
+		location, err := time.LoadLocation(zone)
+		testenv.Must(t, err)
+		time.Local = location
+		schedule, err := parseSchedule("TZ=" + zone + " 30 12 * * *")
+		testenv.Must(t, err)
+		noon := time.Date(2030, 1, 1, 12, 0, 0, 0, location)
+		if next := schedule.Next(noon.UTC()); !next.Equal(noon.Add(30 * time.Minute)) {
+			t.Errorf("in %s: the next sweep after %v is at %v, want half an hour later", zone, noon, next)
+		}
 	}
 }
 
