@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"time"
 
-	"github.com/sethvargo/go-retry"
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/postgres"
@@ -46,8 +44,7 @@ func (c *Migrate) Run(
 	return finish(ctx, db)
 }
 
-// MigrateUp applies the migrations that a database lacks, of the core and then of other modules, and prints their
-// names. It connects on its own, because the sessions of package postgres end a statement after five seconds, and a
+// MigrateUp is [migrations.Apply] for the database at a URL. It connects on its own, because the sessions of package postgres end a statement after five seconds, and a
 // migration may take longer.
 func MigrateUp(ctx context.Context, databaseURL string, out io.Writer, others ...migrations.Set) error {
 	db, err := postgres.Connect(databaseURL)
@@ -58,44 +55,7 @@ func MigrateUp(ctx context.Context, databaseURL string, out io.Writer, others ..
 	if err := db.PingContext(ctx); err != nil {
 		return fmt.Errorf("connect to PostgreSQL, whose address is in %s: %w", OptionName("database-url"), err)
 	}
-	return migrate(ctx, out, func() ([]string, error) { return migrations.UpAll(ctx, db, others...) })
-}
-
-const (
-	// migratePause is the time after which a migration that did not get a lock is tried again. Meanwhile the requests
-	// that waited behind it are served.
-	migratePause = 8 * time.Second
-	// migrateTries is the number of tries. They take five minutes in all, because each one waits two seconds for the
-	// lock, and a report or a dump that reads the table may take minutes.
-	migrateTries = 30
-)
-
-// migrate calls up, which applies migrations, and prints their names. If another session keeps a lock that a migration
-// needs, migrate calls up again.
-func migrate(ctx context.Context, out io.Writer, up func() ([]string, error)) error {
-	changed := false
-	tries := retry.WithMaxRetries(migrateTries-1, retry.NewConstant(migratePause))
-	err := retry.Do(ctx, tries, func(context.Context) error {
-		applied, err := up()
-		for _, name := range applied {
-			changed = true
-			fmt.Fprintln(out, "applied", name)
-		}
-		if postgres.LockTimedOut(err) {
-			fmt.Fprintf(out, "another session keeps a lock: a try every %v, %d in all (%v)\n",
-				migratePause, migrateTries, err)
-			return retry.RetryableError(err)
-		}
-		return err
-	})
-	if postgres.LockTimedOut(err) {
-		return fmt.Errorf("%w: another session has kept a lock for %d tries: end its transaction, then migrate again",
-			err, migrateTries)
-	}
-	if err == nil && !changed {
-		fmt.Fprintln(out, "the schema is up to date")
-	}
-	return err
+	return migrations.Apply(ctx, db, out, others...)
 }
 
 // Tool holds the options of every process, without the options of its parts. A command that runs once needs no other

@@ -18,8 +18,8 @@ const (
 
 // layers gives the layer of each shared package, 1 for the lowest. They import shared packages of lower layers.
 var layers = map[string]int{
-	"internal/background": 1, "internal/clip": 1, "internal/keyset": 1, "internal/postgres": 1, "migrations": 1,
-	"internal/batch": 2, "internal/delay": 2, "internal/rest": 2,
+	"internal/background": 1, "internal/clip": 1, "internal/keyset": 1, "internal/postgres": 1,
+	"internal/batch": 2, "internal/delay": 2, "internal/rest": 2, "migrations": 2,
 	"internal/reconcile": 3, "internal/timeout": 3,
 	"internal/app": 4,
 }

@@ -1,4 +1,4 @@
-package app
+package migrations
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// TestMigrateWaitsForLocks lets migrations fail for some time because another session keeps a lock.
-func TestMigrateWaitsForLocks(t *testing.T) {
+// TestApplyWaitsForLocks lets migrations fail for some time because another session keeps a lock.
+func TestApplyWaitsForLocks(t *testing.T) {
 	locked := &pgconn.PgError{Code: "55P03"}
 	for name, test := range map[string]struct {
 		files     []string
@@ -36,7 +36,7 @@ func TestMigrateWaitsForLocks(t *testing.T) {
 				pending := test.files
 				unlocked := time.Now().Add(test.slow + test.lockedFor)
 				var out bytes.Buffer
-				err := migrate(t.Context(), &out, func() (applied []string, err error) {
+				err := apply(t.Context(), &out, func() (applied []string, err error) {
 					if len(pending) == len(test.files) {
 						<-time.After(test.slow)
 					}
@@ -58,10 +58,10 @@ func TestMigrateWaitsForLocks(t *testing.T) {
 					lines = append(lines, strings.TrimSpace(line))
 				}
 				if got := strings.Join(slices.Compact(lines), ", "); got != test.want {
-					t.Errorf("migrate prints %q, want %q", got, test.want)
+					t.Errorf("apply prints %q, want %q", got, test.want)
 				}
 				if (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
-					t.Errorf("migrate returns %v, want %q", err, test.err)
+					t.Errorf("apply returns %v, want %q", err, test.err)
 				}
 			})
 		})
@@ -70,9 +70,9 @@ func TestMigrateWaitsForLocks(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		err := migrate(ctx, &bytes.Buffer{}, func() ([]string, error) { return nil, locked })
+		err := apply(ctx, &bytes.Buffer{}, func() ([]string, error) { return nil, locked })
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
-			t.Errorf("migrate returns %v after %v, want that its context has ended after 1 s", err, time.Since(began))
+			t.Errorf("apply returns %v after %v, want that its context has ended after 1 s", err, time.Since(began))
 		}
 	})
 }
