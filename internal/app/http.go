@@ -92,7 +92,7 @@ func (p *Process) routeParts(r *gin.Engine) error {
 		}
 		pieces = append(pieces, part.Contract...)
 	}
-	contract, err := MergeContracts(pieces...)
+	contract, err := rest.MergeContracts(pieces...)
 	if err != nil {
 		return err
 	}

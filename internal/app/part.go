@@ -27,7 +27,7 @@ type Part struct {
 	// Wrap returns a handler that sees each request before the router and its middleware do.
 	Wrap func(http.Handler) http.Handler
 	// Contract has pieces of the OpenAPI document that the process serves at /openapi.yaml: the tags, paths and
-	// components of the routes. See [MergeContracts].
+	// components of the routes. See [rest.MergeContracts].
 	Contract [][]byte
 
 	// Components run while the process runs.

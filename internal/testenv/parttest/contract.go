@@ -13,7 +13,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
-	"example.com/shop/internal/app"
+	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -55,7 +55,7 @@ func LoadPieces(files ...string) (*Contract, error) {
 		}
 		pieces = append(pieces, piece)
 	}
-	text, err := app.MergeContracts(pieces...)
+	text, err := rest.MergeContracts(pieces...)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package app_test
+package rest_test
 
 import (
 	"reflect"
@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"example.com/shop/internal/app"
+	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -32,7 +32,7 @@ func TestMerge(t *testing.T) {
 		for _, piece := range test.pieces {
 			pieces = append(pieces, []byte(piece))
 		}
-		merged, err := app.MergeContracts(pieces...)
+		merged, err := rest.MergeContracts(pieces...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestMerge(t *testing.T) {
 		"- a list":                       "piece of the contract",
 		"paths: {":                       "piece of the contract",
 	} {
-		if _, err := app.MergeContracts([]byte(base), []byte(piece)); err == nil ||
+		if _, err := rest.MergeContracts([]byte(base), []byte(piece)); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("with the piece %q the error is %v, want %q in it", piece, err, want)
 		}
