@@ -194,7 +194,7 @@ func lackingStock(batch []*placing) (short []*placing) {
 
 // needs is what a transaction has read for a batch.
 type needs struct {
-	products map[uuid.UUID]Product
+	products stock
 	locked   map[uuid.UUID]bool // the products that another session has locked
 	existing map[customerKey]existingOrder
 	placed   map[uuid.UUID]bool // the orders of the batch that a lost transaction has placed
@@ -226,7 +226,7 @@ type pendingLine struct {
 // they were before its wait. With skipLocked no product is waited for.
 func readNeeds(tx *postgres.Tx, batch []*placing, skipLocked, isRepeated bool) *needs {
 	n := &needs{
-		products: map[uuid.UUID]Product{}, locked: map[uuid.UUID]bool{}, existing: map[customerKey]existingOrder{},
+		products: stock{}, locked: map[uuid.UUID]bool{}, existing: map[customerKey]existingOrder{},
 		placed: map[uuid.UUID]bool{}, open: map[uuid.UUID][]pendingLine{},
 	}
 	var products, ids, customers, customersOfKeys uuids
@@ -305,9 +305,9 @@ func add(ids *uuids, id uuid.UUID) { *ids = append(*ids, pgtype.UUID{Bytes: id, 
 // decide decides the placements of a batch in their order of arrival, and returns the accepted ones. It may be called
 // again, when more is known.
 func (n *needs) decide(batch []*placing, cfg Config) (accepted []*placing) {
-	left := maps.Clone(n.products)     // what the accepted placements leave of each product
+	left := maps.Clone(n.products)     // what the accepted placements leave
 	existing := maps.Clone(n.existing) // with the orders of the accepted placements
-	open := map[uuid.UUID][]openLine{} // of each customer, the newest order first
+	open := map[uuid.UUID]openLines{}  // of each customer
 	for customer, lines := range n.open {
 		for _, line := range lines {
 			if n.now.Before(line.due) {
@@ -342,12 +342,8 @@ func (n *needs) decide(batch []*placing, cfg Config) (accepted []*placing) {
 		if p.IdempotencyKey != "" {
 			existing[p.key()] = existingOrder{p.id, p.fingerprint()}
 		}
-		for _, line := range p.Lines {
-			product := left[line.ProductID]
-			product.Available -= line.Quantity
-			left[line.ProductID] = product
-			open[p.customer] = slices.Insert(open[p.customer], 0, openLine{p.id, line.ProductID, line.Quantity})
-		}
+		left.take(p.Lines)
+		open[p.customer] = open[p.customer].add(p.id, p.Lines)
 	}
 	return accepted
 }

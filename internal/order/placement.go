@@ -81,6 +81,18 @@ func (p Placement) fingerprint() []byte {
 	return sum[:]
 }
 
+// stock is what is left of some products, by their ids.
+type stock map[uuid.UUID]Product
+
+// take takes the units of some lines out of the stock.
+func (s stock) take(lines []Line) {
+	for _, line := range lines {
+		product := s[line.ProductID]
+		product.Available -= line.Quantity
+		s[line.ProductID] = product
+	}
+}
+
 // openLine is a line of an order that its customer can still pay.
 type openLine struct {
 	OrderID   uuid.UUID
@@ -88,63 +100,103 @@ type openLine struct {
 	Quantity  int64
 }
 
-// whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil
-// if it can. products has what is left of the products of the lines. open has the lines of the customer's open orders.
-func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, cfg Config) *rest.Error {
-	return cmp.Or(unknownProducts(p, products), mixedCurrencies(p, products), notChargeable(p, products, cfg),
-		outOfStock(p, products, open), tooManyOpen(p, products, open, cfg))
+// openLines are the lines of a customer's open orders, the newest order first.
+type openLines []openLine
+
+// add returns the lines with those of an order that is newer than all others.
+func (open openLines) add(order uuid.UUID, lines []Line) openLines {
+	all := make(openLines, 0, len(lines)+len(open))
+	for _, line := range lines {
+		all = append(all, openLine{order, line.ProductID, line.Quantity})
+	}
+	return append(all, open...)
 }
 
-func unknownProducts(p Placement, products map[uuid.UUID]Product) *rest.Error {
+// units returns how many units of a product the orders hold.
+func (open openLines) units(product uuid.UUID) (units int64) {
+	for _, line := range open {
+		if line.ProductID == product {
+			units += line.Quantity
+		}
+	}
+	return units
+}
+
+// with returns the lines of the products.
+func (open openLines) with(products []uuid.UUID) (lines openLines) {
+	for _, line := range open {
+		if slices.Contains(products, line.ProductID) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// orders returns the ids of the orders, each once.
+func (open openLines) orders() []uuid.UUID {
+	ids := make([]uuid.UUID, len(open))
+	for i, line := range open {
+		ids[i] = line.OrderID
+	}
+	return slices.Compact(ids) // the lines of an order follow each other
+}
+
+// whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil
+// if it can. open has the lines of the customer's open orders.
+func whyNotPlaced(p Placement, left stock, open openLines, cfg Config) *rest.Error {
+	return cmp.Or(unknownProducts(p, left), mixedCurrencies(p, left), notChargeable(p, left, cfg),
+		outOfStock(p, left, open), tooManyOpen(p, left, open, cfg))
+}
+
+func unknownProducts(p Placement, left stock) *rest.Error {
 	return rejectLines(UnknownProduct, "Some of the products do not exist.", p, "product_id", func(line Line) string {
-		if _, known := products[line.ProductID]; known {
+		if _, known := left[line.ProductID]; known {
 			return ""
 		}
 		return fmt.Sprintf("there is no product %s", line.ProductID)
 	})
 }
 
-func mixedCurrencies(p Placement, products map[uuid.UUID]Product) *rest.Error {
-	first := products[p.Lines[0].ProductID].Currency
-	if !slices.ContainsFunc(p.Lines, func(line Line) bool { return products[line.ProductID].Currency != first }) {
+func mixedCurrencies(p Placement, left stock) *rest.Error {
+	first := left[p.Lines[0].ProductID].Currency
+	if !slices.ContainsFunc(p.Lines, func(line Line) bool { return left[line.ProductID].Currency != first }) {
 		return nil
 	}
 	detail := "All products of an order must have one currency: place an order for each currency."
 	return rejectLines(MixedCurrencies, detail, p, "product_id", func(line Line) string {
-		return "is priced in " + products[line.ProductID].Currency
+		return "is priced in " + left[line.ProductID].Currency
 	})
 }
 
 // notChargeable checks the total, if the service is connected with a package that charges it.
-func notChargeable(p Placement, products map[uuid.UUID]Product, cfg Config) *rest.Error {
+func notChargeable(p Placement, left stock, cfg Config) *rest.Error {
 	if cfg.NotChargeable == nil {
 		return nil
 	}
 	var total int64
 	for _, line := range p.Lines {
-		total += products[line.ProductID].PriceCents * line.Quantity
+		total += left[line.ProductID].PriceCents * line.Quantity
 	}
-	return cfg.NotChargeable(total, products[p.Lines[0].ProductID].Currency)
+	return cfg.NotChargeable(total, left[p.Lines[0].ProductID].Currency)
 }
 
 // outOfStock checks the stock. If the customer's open orders reserve units of a product of which too little is left,
 // the error has the ids of these orders, because the customer can cancel one of them.
-func outOfStock(p Placement, products map[uuid.UUID]Product, open []openLine) *rest.Error {
-	own := unitsOf(open)
+func outOfStock(p Placement, left stock, open openLines) *rest.Error {
 	var short []uuid.UUID // products
 	rejection := rejectLines(OutOfStock, "There is not enough stock.", p, "quantity", func(line Line) string {
-		product := products[line.ProductID]
+		product := left[line.ProductID]
 		if line.Quantity <= product.Available {
 			return ""
 		}
 		short = append(short, line.ProductID)
 		detail := fmt.Sprintf("%s: %d wanted, %d available", product.Name, line.Quantity, product.Available)
-		if n := own[line.ProductID]; n > 0 {
-			detail += fmt.Sprintf(", %d in your open orders", n)
+		if own := open.units(line.ProductID); own > 0 {
+			detail += fmt.Sprintf(", %d in your open orders", own)
 		}
 		return detail
 	})
-	orders := ordersOf(open, short)
+	orders := open.with(short).orders()
 	if rejection == nil || len(orders) == 0 {
 		return rejection
 	}
@@ -155,52 +207,30 @@ func outOfStock(p Placement, products map[uuid.UUID]Product, open []openLine) *r
 
 // tooManyOpen checks the bounds of what a customer can order without paying it. The error has the ids of all open
 // orders, or, if the bound of the units is exceeded, the ids of the open orders that have such a product.
-func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, cfg Config) *rest.Error {
+func tooManyOpen(p Placement, left stock, open openLines, cfg Config) *rest.Error {
 	if cfg.MaxOpenOrders == 0 && cfg.MaxOpenUnits == 0 {
 		return nil
 	}
-	if orders := ordersOf(open, nil); cfg.MaxOpenOrders > 0 && int64(len(orders)) >= cfg.MaxOpenOrders {
+	if orders := open.orders(); cfg.MaxOpenOrders > 0 && int64(len(orders)) >= cfg.MaxOpenOrders {
 		rejection := TooManyOpen.Errorf("You have %d orders that are not paid, and can have at most %d: "+
 			"pay or cancel one of them.", len(orders), cfg.MaxOpenOrders)
 		return withOpenOrders(rejection, orders)
 	}
-	units := unitsOf(open)
 	var tooMany []uuid.UUID // products
 	detail := "You would hold too many units of a product in orders that are not paid."
 	rejection := rejectLines(TooManyOpen, detail, p, "quantity", func(line Line) string {
-		if cfg.MaxOpenUnits == 0 || units[line.ProductID]+line.Quantity <= cfg.MaxOpenUnits {
+		units := open.units(line.ProductID)
+		if cfg.MaxOpenUnits == 0 || units+line.Quantity <= cfg.MaxOpenUnits {
 			return ""
 		}
 		tooMany = append(tooMany, line.ProductID)
 		return fmt.Sprintf("%s: %d wanted, %d in your open orders, at most %d of both together",
-			products[line.ProductID].Name, line.Quantity, units[line.ProductID], cfg.MaxOpenUnits)
+			left[line.ProductID].Name, line.Quantity, units, cfg.MaxOpenUnits)
 	})
 	if rejection == nil {
 		return nil
 	}
-	return withOpenOrders(rejection, ordersOf(open, tooMany))
-}
-
-// unitsOf returns the units of the lines by product.
-func unitsOf(lines []openLine) map[uuid.UUID]int64 {
-	units := make(map[uuid.UUID]int64)
-	for _, line := range lines {
-		units[line.ProductID] += line.Quantity
-	}
-	return units
-}
-
-// ordersOf returns the ids of the orders that the lines belong to, each once: the lines of an order follow each other. If
-// products is not nil, it returns only those with one of the products.
-func ordersOf(lines []openLine, products []uuid.UUID) []uuid.UUID {
-	ids := []uuid.UUID{}
-	for _, line := range lines {
-		if (len(ids) == 0 || ids[len(ids)-1] != line.OrderID) &&
-			(products == nil || slices.Contains(products, line.ProductID)) {
-			ids = append(ids, line.OrderID)
-		}
-	}
-	return ids
+	return withOpenOrders(rejection, open.with(tooMany).orders())
 }
 
 func withOpenOrders(rejection *rest.Error, ids []uuid.UUID) *rest.Error {
