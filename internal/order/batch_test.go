@@ -374,3 +374,12 @@ func TestRejectionInBatchNamesStock(t *testing.T) {
 		}
 	}
 }
+
+// canonical formats lines. The same lines in another order give the same text.
+func canonical(lines []order.Line) string {
+	quantities := map[uuid.UUID]int64{}
+	for _, l := range lines {
+		quantities[l.ProductID] = l.Quantity
+	}
+	return fmt.Sprint(quantities) // fmt sorts maps by key
+}

@@ -1,6 +1,8 @@
 package order_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -16,343 +18,363 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// TestModel applies the same random steps to a shop and to a model of it, and compares the two.
+// TestModel applies the same random steps to a shop and to a model of it, and compares the two. The model decides the
+// placements of a batch one after the other, and changes its orders by the rules that TestRules checks.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, bounds{orders: modelMaxOpen}.set)
-	rapid.Check(t, func(rt *rapid.T) {
-		m := &model{t: t, shop: s, customer: s.Customer(t), keys: map[string]placement{},
-			available: map[uuid.UUID]int64{}}
-		for range 3 {
-			supply := rapid.Int64Range(0, 6).Draw(rt, "supply")
-			product := s.Product(t, supply)
-			m.products = append(m.products, product)
-			m.available[product] = supply
-		}
-		rt.Repeat(map[string]func(*rapid.T){
-			"place":      m.place,
-			"pay":        m.pay,
-			"cancel":     m.cancel,
-			"extend":     m.extend,
-			"hold":       m.hold,
-			"release":    m.release,
-			"payHeld":    m.payHeld,
-			"reschedule": m.reschedule,
-			"expire":     m.expire,
-			"endHold":    m.endHold,
-			"timeOut":    m.timeOut,
-			"book":       m.book,
-			"":           m.check,
+	for _, b := range []bounds{{0, 0}, {2, 0}, {0, 3}, {3, 4}} {
+		t.Run(fmt.Sprintf("%d orders, %d units", b.orders, b.units), func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, b.set)
+			rapid.Check(t, func(rt *rapid.T) { newModel(t, rt, s, b).run(rt) })
+			s.CheckInvariants(t, 24*time.Hour)
 		})
-	})
-	s.CheckInvariants(t, 24*time.Hour)
+	}
 }
 
-// modelMaxOpen is the most open orders of the customer of a [model].
-const modelMaxOpen = 4
+func (m *model) run(rt *rapid.T) {
+	rt.Repeat(map[string]func(*rapid.T){
+		"place":      m.place,
+		"place more": m.place, // twice as often as the others
+		"pay":        func(rt *rapid.T) { m.change(rt, (*order.Order).Pay, m.shop.Pay) },
+		"cancel":     func(rt *rapid.T) { m.change(rt, (*order.Order).Cancel, m.shop.Cancel) },
+		"extend":     func(rt *rapid.T) { m.change(rt, extend, m.shop.Extend) },
+		"reschedule": m.reschedule,
+		"hold":       func(rt *rapid.T) { m.changeElsewhere(rt, hold) },
+		"release":    func(rt *rapid.T) { m.changeElsewhere(rt, release) },
+		"pay held":   func(rt *rapid.T) { m.changeElsewhere(rt, payHeld) },
+		"expire":     func(rt *rapid.T) { m.passTo(rt, func(o *order.Order) time.Time { return o.ExpiresAt }) },
+		"end hold":   func(rt *rapid.T) { m.passTo(rt, func(o *order.Order) time.Time { return o.DueAt }) },
+		"time out":   m.timeOut,
+		"book":       m.book,
+		"":           m.check,
+	})
+}
 
-// model is the expected state of a shop with one customer.
+// bounds are the bounds of what a customer can order without paying it.
+type bounds struct{ orders, units int64 }
+
+func (b bounds) set(cfg *order.Config) { cfg.MaxOpenOrders, cfg.MaxOpenUnits = b.orders, b.units }
+
+// model is the expected state of a shop.
 type model struct {
 	t         *testing.T
 	shop      *shop
-	customer  uuid.UUID
-	products  []uuid.UUID
-	available map[uuid.UUID]int64
-	orders    []*modelOrder
-	keys      map[string]placement
+	bounds    bounds
+	customers []uuid.UUID
+	products  []uuid.UUID // the last one does not exist
+	left      map[uuid.UUID]order.Product
+	orders    []*order.Order // in the order of their placement
+	keys      map[customerKey]*order.Order
 }
 
-// modelOrder is the expected state of an order.
-type modelOrder struct {
-	id      uuid.UUID
-	lines   []order.Line
-	status  order.Status
-	reason  order.CancelReason
-	expired bool // its deadline has passed
-
-	deadline   time.Time
-	hold       time.Time // the end of its hold, zero if it is not held; it stays set when the order ends
-	holdEnded  bool      // its hold has ended, without a release
-	extensions int64     // by its customer
+type customerKey struct {
+	customer uuid.UUID
+	key      string
 }
 
-func (o *modelOrder) held() bool { return !o.hold.IsZero() }
-
-// move moves the deadline, and the end of the hold with it.
-func (o *modelOrder) move(by time.Duration) {
-	o.deadline = o.deadline.Add(by)
-	if o.held() {
-		o.hold = o.hold.Add(by)
+func newModel(t *testing.T, rt *rapid.T, s *shop, b bounds) *model {
+	m := &model{
+		t: t, shop: s, bounds: b, customers: []uuid.UUID{s.Customer(t), s.Customer(t), s.Customer(t)},
+		left: map[uuid.UUID]order.Product{}, keys: map[customerKey]*order.Order{},
 	}
-}
-
-// rejected returns the class of the error with which any change by the customer is rejected: the order has ended, or
-// its deadline has passed. It returns the zero class if there is no such error.
-func (o *modelOrder) rejected() rest.Class {
-	switch {
-	case o.status == order.Paid:
-		return order.AlreadyPaid
-	case o.status == order.Cancelled && o.reason == order.ByCustomer:
-		return order.AlreadyCancelled
-	case o.status == order.Cancelled, o.expired:
-		return order.DeadlinePassed
+	for _, currency := range []string{"EUR", "EUR", "EUR", "USD"} {
+		supply := rapid.Int64Range(0, 8).Draw(rt, "supply")
+		id := s.ProductWithCurrency(t, supply, currency)
+		m.products = append(m.products, id)
+		m.left[id] = order.Product{ID: id, Currency: currency, Available: supply}
 	}
-	return rest.Class{}
+	m.products = append(m.products, uuid.Max)
+	return m
 }
 
-// due reports whether the order is due to be cancelled.
-func (o *modelOrder) due() bool {
-	if o.held() {
-		return o.holdEnded
-	}
-	return o.expired
-}
-
-// isOpen reports whether the order counts towards the bounds of its customer.
-func (o *modelOrder) isOpen() bool { return o.status == order.Pending && !o.due() }
-
-// placement is the order that was placed with an idempotency key.
-type placement struct {
-	order *modelOrder
-	batch *batchOrder // set instead of order in a [batchModel]
-	lines string      // see canonical
-}
-
+// place places a batch of orders.
 func (m *model) place(rt *rapid.T) {
-	var lines []order.Line
-	for _, product := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.products), 1, 3, rapid.ID).Draw(rt, "products") {
-		lines = append(lines, line(product, rapid.Int64Range(1, 3).Draw(rt, "quantity")))
+	requests := rapid.SliceOfN(rapid.Custom(m.drawRequest), 1, 12).Draw(rt, "batch")
+	var want []decision
+	for _, r := range requests { // in order of arrival
+		want = append(want, m.decide(r))
 	}
-	key := rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(rt, "key")
-	want := m.expectPlaced(key, lines)
-
-	o, replayed, err := m.shop.Place(m.t.Context(), m.customer, order.Placement{IdempotencyKey: key, Lines: lines})
-	if parttest.ClassOf(err) != want {
-		rt.Fatalf("Place returns %v, want code %q", err, want.Code)
-	}
-	if want == order.OutOfStock || want == order.TooManyOpen {
-		open := m.holding(lines)
-		if want == order.TooManyOpen {
-			open = m.open()
-		}
-		named, _ := err.(*rest.Error).Extensions["open_orders"].([]uuid.UUID)
-		if len(named) != len(open) || !containsAll(open, named) {
-			rt.Fatalf("Place returns %v with the open orders %v, want %v", err, named, open)
+	results := m.shop.placeInOneBatch(m.t, requests...)
+	for i, got := range results {
+		if o := want[i].order; o != nil && !want[i].replayed && got.order != nil {
+			o.ID, o.CreatedAt = got.order.ID, got.order.CreatedAt
+			o.ExpiresAt, o.DueAt = o.CreatedAt.Add(timeout), o.CreatedAt.Add(timeout)
 		}
 	}
-	if err != nil {
-		return
-	}
-	before, known := m.keys[key]
-	if replayed != known {
-		rt.Fatalf("Place with key %q returns replayed %v, want %v", key, replayed, known)
-	}
-	if known {
-		if o.ID != before.order.id {
-			rt.Fatalf("Place with key %q returns order %s, want the first order with the key, %s", key, o.ID,
-				before.order.id)
+	for i, got := range results {
+		if got.text() != want[i].text() {
+			rt.Fatalf("placement %d of the batch %q returns %s, %v; want %s", i, requests, got.text(), got.err,
+				want[i].text())
 		}
-		return
 	}
-	placed := &modelOrder{id: o.ID, lines: lines, status: order.Pending, deadline: o.ExpiresAt}
-	m.orders = append(m.orders, placed)
-	m.adjustStock(placed, -1)
-	if key != "" {
-		m.keys[key] = placement{order: placed, lines: canonical(lines)}
+	if n := testenv.Query[int](m.t, m.shop.DB, `SELECT count(*) FROM orders WHERE customer_id = ANY ($1)
+		AND NOT EXISTS (SELECT FROM outbox WHERE task_id = orders.id::text)`, m.customers); n > 0 {
+		rt.Fatalf("%d orders have no outbox row", n)
 	}
 }
 
-// expectPlaced returns the class of error that Place must return, the zero class for none.
-func (m *model) expectPlaced(key string, lines []order.Line) rest.Class {
-	if before, known := m.keys[key]; known {
-		if before.lines != canonical(lines) {
-			return rest.KeyReused
-		}
-		return rest.Class{}
+func (m *model) drawRequest(rt *rapid.T) request {
+	r := request{customer: rapid.SampledFrom(m.customers).Draw(rt, "customer")}
+	r.IdempotencyKey = rapid.SampledFrom([]string{"", "", "", "a", "b"}).Draw(rt, "key")
+	known := m.products[:len(m.products)-1]
+	products := rapid.SampledFrom([][]uuid.UUID{known, known, known, known, m.products}).Draw(rt, "known")
+	most := rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(rt, "lines")
+	for _, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(products), 1, most, rapid.ID).Draw(rt, "products") {
+		r.Lines = append(r.Lines, line(id, rapid.Int64Range(1, 4).Draw(rt, "quantity")))
 	}
-	for _, l := range lines {
-		if m.available[l.ProductID] < l.Quantity {
-			return order.OutOfStock
-		}
-	}
-	if len(m.open()) >= modelMaxOpen {
-		return order.TooManyOpen
-	}
-	return rest.Class{}
+	return r
 }
 
-// open returns the ids of the open orders.
-func (m *model) open() (ids []uuid.UUID) {
+// decision is the expected answer to a placement.
+type decision struct {
+	order    *order.Order // placed or replayed; nil: the placement is rejected
+	replayed bool
+	class    rest.Class
+	fields   []string       // pointers
+	open     []*order.Order // that the rejection names
+}
+
+// text describes a decision as [result.text] describes an answer.
+func (d decision) text() string {
+	if d.order != nil {
+		return fmt.Sprintf("order %s, replayed %v", d.order.ID, d.replayed)
+	}
+	open := []uuid.UUID{}
+	for _, o := range newestFirst(d.open) {
+		open = append(open, o.ID)
+	}
+	return fmt.Sprintf("%s at %v with the open orders %v", d.class.Code, d.fields, open)
+}
+
+func (r result) text() string {
+	if r.err == nil {
+		return fmt.Sprintf("order %s, replayed %v", r.order.ID, r.replayed)
+	}
+	rejection := rest.AsError(r.err)
+	var fields []string
+	for _, f := range rejection.Fields {
+		fields = append(fields, f.Pointer)
+	}
+	open, _ := rejection.Extensions["open_orders"].([]uuid.UUID)
+	return fmt.Sprintf("%s at %v with the open orders %v", rejection.Class.Code, fields, open)
+}
+
+// decide decides a placement, and places its order in the model if it is accepted.
+func (m *model) decide(r request) decision {
+	key := customerKey{r.customer, r.IdempotencyKey}
+	if before := m.keys[key]; before != nil {
+		if !slices.Equal(before.Items, m.items(r)) {
+			return decision{class: rest.KeyReused}
+		}
+		return decision{order: before, replayed: true}
+	}
+	if rejection := m.rejection(r); rejection.class != (rest.Class{}) {
+		return rejection
+	}
+	o := &order.Order{CustomerID: r.customer, Status: order.Pending, Items: m.items(r)}
+	for _, item := range o.Items {
+		o.TotalCents += item.Quantity * item.UnitPriceCents
+		o.Currency = m.left[item.ProductID].Currency
+	}
+	m.orders = append(m.orders, o)
+	m.adjustStock(o, -1)
+	if r.IdempotencyKey != "" {
+		m.keys[key] = o
+	}
+	return decision{order: o}
+}
+
+// items returns the items of the order that a request places.
+func (m *model) items(r request) (items []order.Item) {
+	for _, l := range r.Lines {
+		name := "product " + l.ProductID.String()[:4]
+		items = append(items, order.Item{ProductID: l.ProductID, Name: name, Quantity: l.Quantity, UnitPriceCents: 100})
+	}
+	slices.SortFunc(items, func(a, b order.Item) int { return bytes.Compare(a.ProductID[:], b.ProductID[:]) })
+	return items
+}
+
+// rejection returns the reason why a placement is rejected, with the zero class if it is not.
+func (m *model) rejection(r request) decision {
+	open := m.open(r.customer)
+	currency := m.left[r.Lines[0].ProductID].Currency
+	unknown := r.products(func(l order.Line) bool { return m.left[l.ProductID].Currency == "" })
+	mixed := r.products(func(l order.Line) bool { return m.left[l.ProductID].Currency != currency })
+	short := r.products(func(l order.Line) bool { return l.Quantity > m.left[l.ProductID].Available })
+	many := r.products(func(l order.Line) bool {
+		return m.bounds.units > 0 && l.Quantity+unitsOf(open, l.ProductID) > m.bounds.units
+	})
+	switch {
+	case unknown != nil:
+		return decision{class: order.UnknownProduct, fields: r.pointers("product_id", unknown)}
+	case mixed != nil:
+		all := r.products(func(order.Line) bool { return true })
+		return decision{class: order.MixedCurrencies, fields: r.pointers("product_id", all)}
+	case short != nil:
+		return decision{class: order.OutOfStock, fields: r.pointers("quantity", short), open: holding(open, short)}
+	case m.bounds.orders > 0 && int64(len(open)) >= m.bounds.orders:
+		return decision{class: order.TooManyOpen, open: open}
+	case many != nil:
+		return decision{class: order.TooManyOpen, fields: r.pointers("quantity", many), open: holding(open, many)}
+	}
+	return decision{}
+}
+
+// products returns the products of the lines that are wrong.
+func (r request) products(wrong func(order.Line) bool) (products []uuid.UUID) {
+	for _, l := range r.Lines {
+		if wrong(l) {
+			products = append(products, l.ProductID)
+		}
+	}
+	return products
+}
+
+// pointers returns the pointers to a field of the lines with some products.
+func (r request) pointers(field string, products []uuid.UUID) (pointers []string) {
+	for i, l := range r.Lines {
+		if slices.Contains(products, l.ProductID) {
+			pointers = append(pointers, fmt.Sprintf("/items/%d/%s", i, field))
+		}
+	}
+	return pointers
+}
+
+// holding returns those of the orders that have one of the products.
+func holding(orders []*order.Order, products []uuid.UUID) (holding []*order.Order) {
+	for _, o := range orders {
+		if slices.ContainsFunc(o.Items, func(i order.Item) bool { return slices.Contains(products, i.ProductID) }) {
+			holding = append(holding, o)
+		}
+	}
+	return holding
+}
+
+func unitsOf(orders []*order.Order, product uuid.UUID) (units int64) {
+	for _, o := range orders {
+		for _, item := range o.Items {
+			if item.ProductID == product {
+				units += item.Quantity
+			}
+		}
+	}
+	return units
+}
+
+// open returns the open orders of a customer. Those of the present batch have no times yet.
+func (m *model) open(customer uuid.UUID) (open []*order.Order) {
 	for _, o := range m.orders {
-		if o.isOpen() {
-			ids = append(ids, o.id)
+		if o.CustomerID == customer && o.Status == order.Pending && (o.DueAt.IsZero() || time.Now().Before(o.DueAt)) {
+			open = append(open, o)
 		}
 	}
-	return ids
+	return open
 }
 
-// holding returns the ids of the open orders that hold units of a product of which too little is left for the lines.
-func (m *model) holding(lines []order.Line) (ids []uuid.UUID) {
-	for _, o := range m.orders {
-		if o.isOpen() && slices.ContainsFunc(o.lines, func(held order.Line) bool {
-			return slices.ContainsFunc(lines, func(l order.Line) bool {
-				return l.ProductID == held.ProductID && l.Quantity > m.available[l.ProductID]
-			})
-		}) {
-			ids = append(ids, o.id)
+func newestFirst(orders []*order.Order) []*order.Order {
+	return slices.SortedFunc(slices.Values(orders), func(a, b *order.Order) int {
+		if c := b.CreatedAt.Compare(a.CreatedAt); c != 0 {
+			return c
 		}
-	}
-	return ids
+		return bytes.Compare(b.ID[:], a.ID[:])
+	})
 }
 
-// canonical formats lines. The same lines in another order give the same text.
-func canonical(lines []order.Line) string {
-	quantities := map[uuid.UUID]int64{}
-	for _, l := range lines {
-		quantities[l.ProductID] = l.Quantity
-	}
-	return fmt.Sprint(quantities) // fmt sorts maps by key
-}
-
-// adjustStock reserves the stock of an order (sign -1) or releases it (sign 1).
-func (m *model) adjustStock(o *modelOrder, sign int64) {
-	for _, l := range o.lines {
-		m.available[l.ProductID] += sign * l.Quantity
+// adjustStock reserves the stock of an order (sign -1) or returns it (sign 1).
+func (m *model) adjustStock(o *order.Order, sign int64) {
+	for _, item := range o.Items {
+		product := m.left[item.ProductID]
+		product.Available += sign * item.Quantity
+		m.left[item.ProductID] = product
 	}
 }
 
-// drawOrder returns a random order, and skips the step if there is none.
-func (m *model) drawOrder(rt *rapid.T) *modelOrder {
+// change changes an order of the model by a rule, and that of the shop by a call of the service.
+func (m *model) change(
+	rt *rapid.T, rule func(*order.Order) error,
+	call func(ctx context.Context, customer, id uuid.UUID) (*order.Order, error),
+) {
 	if len(m.orders) == 0 {
-		rt.Skip("no orders")
+		return
 	}
-	return rapid.SampledFrom(m.orders).Draw(rt, "order")
-}
-
-func (m *model) pay(rt *rapid.T) {
-	o := m.drawOrder(rt)
-	want := o.rejected()
-	switch {
-	case o.status == order.Paid:
-		want = rest.Class{}
-	case want != rest.Class{}:
-	case o.held():
-		want = order.CheckoutOpen
-	default:
-		o.status = order.Paid
-	}
-	if _, err := m.shop.Pay(m.t.Context(), m.customer, o.id); parttest.ClassOf(err) != want {
-		rt.Fatalf("Pay of order %+v returns %v, want code %q", o, err, want.Code)
-	}
-}
-
-func (m *model) cancel(rt *rapid.T) {
-	o := m.drawOrder(rt)
-	want := o.rejected()
-	switch {
-	case want == order.AlreadyCancelled:
-		want = rest.Class{}
-	case o.status == order.Pending && o.held() && !o.holdEnded:
-		want = order.CheckoutOpen
-	case want == rest.Class{}:
-		o.status, o.reason = order.Cancelled, order.ByCustomer
+	o := rapid.SampledFrom(m.orders).Draw(rt, "order")
+	before := *o
+	o.ServerTime = time.Now()
+	want := rule(o)
+	order.TakeEvents(o)
+	if before.Status == order.Pending && o.Status == order.Cancelled {
 		m.adjustStock(o, 1)
 	}
-	if _, err := m.shop.Cancel(m.t.Context(), m.customer, o.id); parttest.ClassOf(err) != want {
-		rt.Fatalf("Cancel of order %+v returns %v, want code %q", o, err, want.Code)
+	got, err := call(m.t.Context(), o.CustomerID, o.ID)
+	if parttest.ClassOf(err) != parttest.ClassOf(want) || got != nil && seen(got) != seen(o) {
+		rt.Fatalf("the change of the order\n%s returns\n%s, %v; want\n%s, %v", seen(&before), seen(got), err, seen(o),
+			want)
 	}
 }
 
-func (m *model) extend(rt *rapid.T) {
-	o := m.drawOrder(rt)
-	want := o.rejected()
-	switch {
-	case want != rest.Class{}:
-	case o.extensions == ordertest.MaxExtensions:
-		want = order.NotExtendable
-	default:
-		o.extensions++
-		o.move(extension)
-	}
-	if _, err := m.shop.Extend(m.t.Context(), m.customer, o.id); parttest.ClassOf(err) != want {
-		rt.Fatalf("Extend of order %+v returns %v, want code %q", o, err, want.Code)
-	}
+// changeElsewhere changes an order in a transaction of another package.
+func (m *model) changeElsewhere(rt *rapid.T, rule func(*order.Order) error) {
+	m.change(rt, rule, func(_ context.Context, _, id uuid.UUID) (*order.Order, error) {
+		return nil, m.shop.Change(m.t, id, rule)
+	})
+}
+
+func extend(o *order.Order) error { return o.Extend(extension, ordertest.MaxExtensions) }
+
+// hold holds an order until long after its deadline, so that the deadline can pass before the hold ends.
+func hold(o *order.Order) error { return o.Hold(o.ExpiresAt.Add(10 * time.Hour)) }
+
+func release(o *order.Order) error {
+	o.Release(order.Provider)
+	return nil
+}
+
+func payHeld(o *order.Order) error {
+	o.PayHeld()
+	return nil
 }
 
 // reschedule moves the deadline of an order as an operator does, to an earlier or a later time.
 func (m *model) reschedule(rt *rapid.T) {
-	o := m.drawOrder(rt)
 	left := rapid.SampledFrom([]time.Duration{5 * time.Minute, 30 * time.Minute, 24 * time.Hour}).Draw(rt, "deadline")
-	deadline := time.Now().Add(left).Round(time.Microsecond)
-	want := o.rejected()
-	switch {
-	case want != rest.Class{}:
-	case o.held() && deadline.Before(o.deadline):
-		want = order.CheckoutOpen
-	default:
-		o.move(deadline.Sub(o.deadline))
-	}
-	if _, err := m.shop.Reschedule(m.t.Context(), o.id, deadline, "a test"); parttest.ClassOf(err) != want {
-		rt.Fatalf("Reschedule of order %+v to %v returns %v, want code %q", o, deadline, err, want.Code)
-	}
+	deadline := time.Now().Add(left)
+	rule := func(o *order.Order) error { return o.Reschedule(deadline, "a test") }
+	m.change(rt, rule, func(ctx context.Context, _, id uuid.UUID) (*order.Order, error) {
+		return m.shop.Reschedule(ctx, id, deadline, "a test")
+	})
 }
 
-// longHoldSQL holds an order until long after its deadline, so that the deadline can pass before the hold ends.
-const longHoldSQL = `UPDATE orders SET hold_until = expires_at + interval '10 hours' WHERE id = $1`
-
-func (m *model) hold(rt *rapid.T) {
-	o := m.drawOrder(rt)
-	if o.status != order.Pending || o.held() || o.expired {
-		rt.Skip("the order cannot be held")
-	}
-	o.hold = o.deadline.Add(10 * time.Hour)
-	m.shop.Exec(m.t, longHoldSQL, o.id)
-}
-
-func (m *model) release(rt *rapid.T) {
-	o := m.drawOrder(rt)
-	if o.status != order.Pending || !o.held() {
-		rt.Skip("the order is not pending, or not held")
-	}
-	o.hold, o.holdEnded = time.Time{}, false
-	m.shop.Release(m.t, o.id)
-}
-
-func (m *model) payHeld(rt *rapid.T) {
-	o := m.drawOrder(rt)
-	if o.status != order.Pending || !o.held() || o.holdEnded {
-		rt.Skip("the order is not pending, or its hold is over")
-	}
-	o.status = order.Paid
-	m.shop.PayHeld(m.t, o.id)
-}
-
-// passTo lets time pass for an order until a second after one of its times.
-func (m *model) passTo(o *modelOrder, at time.Time) {
-	by := (time.Until(at) + time.Second).Round(time.Microsecond)
-	o.move(-by)
-	m.shop.Pass(m.t, o.id, by)
-}
-
-func (m *model) endHold(rt *rapid.T) {
-	o := m.drawOrder(rt)
-	if o.status != order.Pending || !o.held() || o.holdEnded {
-		rt.Skip("the order is not pending, or its hold is over")
-	}
-	o.expired, o.holdEnded = true, true
-	m.passTo(o, o.hold)
-}
-
-func (m *model) expire(rt *rapid.T) {
+// passTo lets time pass for a pending order, until a second after one of its times.
+func (m *model) passTo(rt *rapid.T, at func(*order.Order) time.Time) {
 	if len(m.orders) == 0 {
-		return // rapid gives up if it finds no step that is not skipped, and almost all steps need an order
+		return
 	}
-	o := m.drawOrder(rt)
-	if o.status != order.Pending || o.expired {
-		rt.Skip("the order is not pending, or its deadline has passed already")
+	o := rapid.SampledFrom(m.orders).Draw(rt, "order")
+	by := (time.Until(at(o)) + time.Second).Round(time.Microsecond)
+	if o.Status != order.Pending || by < 0 {
+		return
 	}
-	o.expired = true
-	m.passTo(o, o.deadline)
+	o.CreatedAt, o.ExpiresAt, o.DueAt = o.CreatedAt.Add(-by), o.ExpiresAt.Add(-by), o.DueAt.Add(-by)
+	if o.HoldUntil != nil {
+		o.HoldUntil = new(o.HoldUntil.Add(-by))
+	}
+	m.shop.Pass(m.t, o.ID, by)
+}
+
+func (m *model) timeOut(rt *rapid.T) {
+	if len(m.orders) == 0 {
+		return
+	}
+	var ids []uuid.UUID
+	for _, o := range rapid.SliceOfN(rapid.SampledFrom(m.orders), 1, 5).Draw(rt, "orders") { // with duplicates
+		ids = append(ids, o.ID)
+		if o.Status == order.Pending && !time.Now().Before(o.DueAt) {
+			o.Status, o.CancelReason, o.EndedBy = order.Cancelled, order.ByTimeout, order.Worker
+			m.adjustStock(o, 1)
+		}
+	}
+	m.shop.Deliver(m.t, ids...)
 }
 
 // book books all ended orders. It changes nothing that customers see.
@@ -366,36 +388,48 @@ func (m *model) book(rt *rapid.T) {
 	}
 }
 
-func (m *model) timeOut(rt *rapid.T) {
-	if len(m.orders) == 0 {
-		rt.Skip("no orders")
-	}
-	var ids []uuid.UUID
-	for _, o := range rapid.SliceOfN(rapid.SampledFrom(m.orders), 1, 5).Draw(rt, "orders") { // with duplicates
-		ids = append(ids, o.id)
-		if o.status == order.Pending && o.due() {
-			o.status, o.reason = order.Cancelled, order.ByTimeout
-			m.adjustStock(o, 1)
+// check compares the stock and the orders of the shop with the model.
+func (m *model) check(rt *rapid.T) {
+	for id, want := range m.left {
+		if got := m.shop.Available(m.t, id); got != want.Available {
+			rt.Fatalf("product %s: %d available, want %d", id, got, want.Available)
 		}
 	}
-	m.shop.Deliver(m.t, ids...)
+	for _, customer := range m.customers {
+		want := newestFirst(slices.DeleteFunc(slices.Clone(m.orders),
+			func(o *order.Order) bool { return o.CustomerID != customer }))
+		got, _, err := m.shop.List(m.t.Context(), customer, nil, 1000)
+		if err != nil || len(got) != len(want) {
+			rt.Fatalf("customer %s has %d orders, error %v; want %d", customer, len(got), err, len(want))
+		}
+		for i := range want {
+			m.compare(rt, &got[i], want[i])
+		}
+	}
 }
 
-// check compares the shop with the model.
-func (m *model) check(rt *rapid.T) {
-	for product, want := range m.available {
-		if got := m.shop.Available(m.t, product); got != want {
-			rt.Fatalf("product %s: %d available, want %d", product, got, want)
-		}
+// compare compares an order that the shop returns, and what it offers to its customer, with that of the model.
+func (m *model) compare(rt *rapid.T, got, want *order.Order) {
+	paid, extended := *want, *want
+	paid.ServerTime, extended.ServerTime = time.Now(), time.Now()
+	payable := want.Status == order.Pending && paid.Pay() == nil
+	extendable := extend(&extended) == nil
+	if seen(got) != seen(want) || got.PayAtOnce != payable || got.ExtensionSeconds > 0 != extendable {
+		rt.Fatalf("the order is\n%s, payable %v, %v seconds extendable; want\n%s, payable %v, extendable %v", seen(got),
+			got.PayAtOnce, got.ExtensionSeconds, seen(want), payable, extendable)
 	}
-	for _, o := range m.orders {
-		got, err := m.shop.Get(m.t.Context(), m.customer, o.id)
-		extendable := o.rejected() == rest.Class{} && o.extensions < ordertest.MaxExtensions
-		if err != nil || got.Status != o.status || got.CancelReason != o.reason || got.Extensions != o.extensions ||
-			!got.ExpiresAt.Equal(o.deadline) || (got.HoldUntil != nil) != o.held() || o.held() &&
-			!got.HoldUntil.Equal(o.hold) ||
-			(got.ExtensionSeconds > 0) != extendable {
-			rt.Fatalf("Get returns %+v, %v; want %+v", got, err, o)
-		}
+}
+
+// seen describes what a test compares of an order: all but when it was read, paid or cancelled.
+func seen(o *order.Order) string {
+	if o == nil {
+		return "no order"
 	}
+	hold := "not held"
+	if o.HoldUntil != nil {
+		hold = fmt.Sprint("held until ", o.HoldUntil.UTC())
+	}
+	return fmt.Sprintf("%s of %s, %s %s by %q, %d %s for %v, created %v, deadline %v, due %v, %s, extended %d", o.ID,
+		o.CustomerID, o.Status, o.CancelReason, o.EndedBy, o.TotalCents, o.Currency, o.Items, o.CreatedAt.UTC(),
+		o.ExpiresAt.UTC(), o.DueAt.UTC(), hold, o.Extensions)
 }

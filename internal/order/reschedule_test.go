@@ -127,9 +127,6 @@ func TestRescheduleRaces(t *testing.T) {
 			return do(id)
 		}
 	}
-	exec := func(statement string) func(id uuid.UUID) error {
-		return func(id uuid.UUID) error { s.Exec(t, statement, id); return nil }
-	}
 	var racers sync.WaitGroup
 	for _, race := range []func(){
 		every(func(id uuid.UUID) error { return s.Move(t, id, 1100*time.Millisecond) }),
@@ -137,8 +134,8 @@ func TestRescheduleRaces(t *testing.T) {
 		every(some(4, func(id uuid.UUID) error { _, err := s.Extend(t.Context(), customer, id); return err })),
 		every(some(17, func(id uuid.UUID) error { _, err := s.Pay(t.Context(), customer, id); return err })),
 		every(some(13, func(id uuid.UUID) error { _, err := s.Cancel(t.Context(), customer, id); return err })),
-		every(some(5, exec(ordertest.HoldSQL))),
-		every(some(7, exec(ordertest.ReleaseSQL))),
+		every(some(5, func(id uuid.UUID) error { return s.Change(t, id, hold) })),
+		every(some(7, func(id uuid.UUID) error { return s.Change(t, id, release) })),
 		every(func(id uuid.UUID) error { s.Deliver(t, id); return nil }),
 		every(func(uuid.UUID) error { _, err := s.timeOut(t.Context(), 0, 100); return err }),
 	} {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
 )
 
@@ -25,33 +27,6 @@ const (
 	UPDATE orders SET created_at = created_at - interval '1 hour', expires_at = expires_at - interval '1 hour',
 	       hold_until = hold_until - interval '1 hour'
 	WHERE id = $1`
-
-	// HoldSQL holds a pending order, as the package that holds orders does.
-	HoldSQL = `
-	WITH held AS (
-		UPDATE orders SET hold_until = expires_at + interval '5 min'
-		WHERE id = $1 AND status = 'pending' AND hold_until IS NULL AND expires_at > clock_timestamp()
-		RETURNING id
-	)
-	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'held', 'customer', clock_timestamp() FROM held
-		RETURNING id`
-
-	// ReleaseSQL ends the hold of a pending order, and owes the task that cancels it, because its due time becomes
-	// earlier.
-	ReleaseSQL = `
-	WITH released AS (
-		UPDATE orders SET hold_until = NULL WHERE id = $1 AND status = 'pending' AND hold_until IS NOT NULL RETURNING id
-	), owed AS (
-		INSERT INTO outbox (kind, task_id, due_at) SELECT 'order.cancel', id::text, clock_timestamp() FROM released
-		ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
-	)
-	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'released', 'provider', clock_timestamp()
-		FROM released`
-
-	// payHeldSQL pays a held order before its hold ends.
-	payHeldSQL = `
-	UPDATE orders SET status = 'paid', paid_at = clock_timestamp(), ended_by = 'provider'
-	WHERE id = $1 AND status = 'pending' AND hold_until > clock_timestamp()`
 )
 
 // Pass lets time pass for an order.
@@ -63,14 +38,37 @@ func (s *Shop) Pass(t testing.TB, id uuid.UUID, d time.Duration) {
 // Expire moves the deadline of a new order into the past.
 func (s *Shop) Expire(t testing.TB, id uuid.UUID) { t.Helper(); s.Exec(t, ExpireSQL, id) }
 
+// Change changes an order as a package does that has transactions of its own.
+func (s *Shop) Change(t testing.TB, id uuid.UUID, change func(*order.Order) error) error {
+	t.Helper()
+	var c order.Change
+	err := postgres.Transact(t.Context(), s.Gorm, func(tx *postgres.Tx) (err error) {
+		c, err = s.Update(t.Context(), tx, id, change)
+		return err
+	})
+	if err == nil {
+		s.Announce(t.Context(), c)
+	}
+	return err
+}
+
 // Hold holds a pending order.
-func (s *Shop) Hold(t testing.TB, id uuid.UUID) { t.Helper(); s.Exec(t, HoldSQL, id) }
+func (s *Shop) Hold(t testing.TB, id uuid.UUID) {
+	t.Helper()
+	testenv.Must(t, s.Change(t, id, func(o *order.Order) error { return o.Hold(o.ExpiresAt.Add(HoldTime)) }))
+}
 
 // Release ends the hold of a pending order.
-func (s *Shop) Release(t testing.TB, id uuid.UUID) { t.Helper(); s.Exec(t, ReleaseSQL, id) }
+func (s *Shop) Release(t testing.TB, id uuid.UUID) {
+	t.Helper()
+	testenv.Must(t, s.Change(t, id, func(o *order.Order) error { o.Release(order.Provider); return nil }))
+}
 
 // PayHeld pays a held order before its hold ends.
-func (s *Shop) PayHeld(t testing.TB, id uuid.UUID) { t.Helper(); s.Exec(t, payHeldSQL, id) }
+func (s *Shop) PayHeld(t testing.TB, id uuid.UUID) {
+	t.Helper()
+	testenv.Must(t, s.Change(t, id, func(o *order.Order) error { o.PayHeld(); return nil }))
+}
 
 // Move moves the deadline of an order to a time from now, as an operator does.
 func (s *Shop) Move(t testing.TB, id uuid.UUID, left time.Duration) error {
