@@ -289,7 +289,7 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 					i, r.err, r.after, sessionLockTimeout)
 			}
 		}
-		if _, _, err := s.Service.Place(t.Context(), s.Customer(t),
+		if _, _, err := s.Place(t.Context(), s.Customer(t),
 			order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
 			t.Errorf("another placement of the free product: %v", err)
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -75,7 +74,7 @@ func (s *shop) startBatch(t testing.TB, ctx context.Context, requests ...request
 		placing := newQueued(ctx)
 		go func() {
 			defer close(b.done[i])
-			o, replayed, err := s.Service.Place(placing, r.customer, r.Placement)
+			o, replayed, err := s.Place(placing, r.customer, r.Placement)
 			b.results[i] = result{o, replayed, err, time.Since(b.began)}
 		}()
 		select {
@@ -116,63 +115,6 @@ func (r result) String() string {
 		return "replayed"
 	}
 	return "placed"
-}
-
-// neighbours are the placements that [shop.Place] adds to the batch of a test's placement: two before it and two after
-// it. They want a product that no test wants.
-type neighbours struct{ product uuid.UUID }
-
-// aloneAndInBatch runs a test with a shop that places orders alone, and with one that places each order in a batch
-// among neighbours.
-func aloneAndInBatch(t *testing.T, test func(t *testing.T, s *shop)) {
-	aloneAndInBatchWith(t, func(*order.Config) {}, test)
-}
-
-// aloneAndInBatchWith is aloneAndInBatch with a change of the shops' configuration.
-func aloneAndInBatchWith(t *testing.T, change func(*order.Config), test func(t *testing.T, s *shop)) {
-	t.Run("alone", func(t *testing.T) { test(t, newShop(t, change)) })
-	t.Run("among neighbours", func(t *testing.T) {
-		s := newShop(t, change)
-		s.neighbours = &neighbours{s.Product(t, 1_000_000)}
-		test(t, s)
-	})
-}
-
-// Place is [order.Service.Place]. For half a minute it repeats a placement that is rejected because of overload: that
-// happens on a slow machine. In a shop with neighbours it places the order in a batch among them, and checks that each
-// of them gets its own answer.
-func (s *shop) Place(ctx context.Context, customer uuid.UUID, p order.Placement) (*order.Order, bool, error) {
-	if s.neighbours != nil {
-		return s.neighbours.place(ctx, s, request{customer, p})
-	}
-	o, replayed, err := s.Service.Place(ctx, customer, p)
-	for end := time.Now().Add(30 * time.Second); parttest.ClassOf(err) == rest.Overloaded && ctx.Err() == nil &&
-		time.Now().Before(end); {
-		<-time.After(10 * time.Millisecond)
-		o, replayed, err = s.Service.Place(ctx, customer, p)
-	}
-	return o, replayed, err
-}
-
-func (n *neighbours) place(ctx context.Context, s *shop, r request) (*order.Order, bool, error) {
-	// The test may run Place in another goroutine, where it must not call t.FailNow. Here only t.Errorf is called.
-	t := s.t
-	unknown := order.Line{ProductID: uuid.New(), Quantity: 1}
-	b := s.startBatch(t, ctx,
-		wants(s.Customer(t), line(n.product, 2)), wants(s.Customer(t), line(n.product, 1000), unknown), r,
-		wantsWithKey(s.Customer(t), "key", line(n.product, 3)), wants(s.Customer(t), unknown))
-	results := b.wait()
-	for i, want := range map[int]string{0: "placed", 1: "unknown-product", 3: "placed", 4: "unknown-product"} {
-		got := results[i]
-		if got.String() != want {
-			t.Errorf("neighbour %d: %v %v, want %s", i, got, got.err, want)
-		}
-		if got.order != nil && (len(got.order.Items) != 1 || got.order.Items[0].ProductID != n.product ||
-			got.order.Items[0].Quantity != got.order.TotalCents/100) {
-			t.Errorf("neighbour %d gets order %+v, want its own", i, got.order)
-		}
-	}
-	return results[2].order, results[2].replayed, results[2].err
 }
 
 // TestBatchIsOneTransaction checks that a batch without rejections is one transaction: all its orders have one time.

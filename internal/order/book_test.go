@@ -45,9 +45,9 @@ func (s *shop) endedOrders(t testing.TB) (customer, product uuid.UUID) {
 	t.Helper()
 	customer, product = s.Customer(t), s.Product(t, 10)
 	for _, step := range []string{"pay", "pay", "cancel"} {
-		s.Do(t, step, customer, s.place(t, customer, line(product, 2)).ID)
+		s.Do(t, step, customer, s.MustPlace(t, customer, line(product, 2)).ID)
 	}
-	s.place(t, customer, line(product, 2))
+	s.MustPlace(t, customer, line(product, 2))
 	return customer, product
 }
 
@@ -69,7 +69,7 @@ func TestBookAfterLateCommit(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	product := s.Product(t, 1)
-	late := s.place(t, s.Customer(t), line(product, 1)).ID
+	late := s.MustPlace(t, s.Customer(t), line(product, 1)).ID
 	s.endedOrders(t)
 	commit := testenv.HoldLock(t, s.DB,
 		`UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE id = $1`, late)
@@ -113,7 +113,7 @@ func TestInterruptedBooking(t *testing.T) {
 			s := newShop(t)
 			customer, product := s.endedOrders(t)
 			s.book(t, 3)
-			id := s.place(t, customer, line(product, 1)).ID
+			id := s.MustPlace(t, customer, line(product, 1)).ID
 			s.Do(t, "pay", customer, id)
 
 			unlock := testenv.HoldLock(t, s.DB, `SELECT FROM stock_books FOR UPDATE`)
@@ -169,7 +169,7 @@ func TestBookDuringLoad(t *testing.T) {
 		load.Go(func() {
 			customer := s.Customer(t)
 			for i := range rounds {
-				id := s.place(t, customer, line(products[i%3], 1+int64(i%4)), line(products[(i+1)%3], 2)).ID
+				id := s.MustPlace(t, customer, line(products[i%3], 1+int64(i%4)), line(products[(i+1)%3], 2)).ID
 				switch rand.IntN(4) {
 				case 0:
 					s.Do(t, "cancel", customer, id)

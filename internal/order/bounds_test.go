@@ -33,10 +33,10 @@ func TestRejectionNamesOpenOrders(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, test.bounds.set)
 			customer, product := s.Customer(t), s.Product(t, 20)
-			s.place(t, s.Customer(t), line(product, 1))
+			s.MustPlace(t, s.Customer(t), line(product, 1))
 			place := func(states ...string) (ids []uuid.UUID) { // see [ordertest.Shop.Do]
 				for _, steps := range states {
-					id := s.place(t, customer, line(product, 1)).ID
+					id := s.MustPlace(t, customer, line(product, 1)).ID
 					s.Do(t, steps, customer, id)
 					ids = append(ids, id)
 				}
@@ -58,31 +58,23 @@ func TestRejectionNamesOpenOrders(t *testing.T) {
 	}
 }
 
-// try places an order, and returns the error.
-func (s *shop) try(t testing.TB, customer uuid.UUID, lines ...order.Line) error {
-	t.Helper()
-	_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: lines})
-	return err
-}
-
 // TestOrderEndsWhilePlacementWaits has a placement wait for the lock of its product while the due time of another
 // order of its customer passes. The placement must decide by the time after its wait.
 func TestOrderEndsWhilePlacementWaits(t *testing.T) {
 	t.Parallel()
-	aloneAndInBatchWith(t, bounds{orders: 1}.set, func(t *testing.T, s *shop) {
-		customer, product := s.Customer(t), s.Product(t, 5)
-		first := s.place(t, customer, line(product, 1))
-		release := testenv.HoldLock(t, s.DB, `SELECT FROM products WHERE id = $1 FOR UPDATE`, product)
-		placed := make(chan error, 1)
-		go func() { placed <- s.try(t, customer, line(product, 1)) }()
-		testenv.AwaitLockWait(t, s.DB)
-		s.Exec(t, `UPDATE orders SET expires_at = clock_timestamp() WHERE id = $1`, first.ID)
-		release()
-		if err := <-placed; err != nil {
-			t.Errorf("Place returns %v, want an order", err)
-		}
-		s.CheckInvariants(t, timeout)
-	})
+	s := newShop(t, bounds{orders: 1}.set)
+	customer, product := s.Customer(t), s.Product(t, 5)
+	first := s.MustPlace(t, customer, line(product, 1))
+	release := testenv.HoldLock(t, s.DB, `SELECT FROM products WHERE id = $1 FOR UPDATE`, product)
+	placed := make(chan error, 1)
+	go func() { placed <- s.try(t, customer, line(product, 1)) }()
+	testenv.AwaitLockWait(t, s.DB)
+	s.Exec(t, `UPDATE orders SET expires_at = clock_timestamp() WHERE id = $1`, first.ID)
+	release()
+	if err := <-placed; err != nil {
+		t.Errorf("Place returns %v, want an order", err)
+	}
+	s.CheckInvariants(t, timeout)
 }
 
 // TestParallelPlacementsKeepBounds has one customer place 50 orders at the same time, at one or two services with the
@@ -157,8 +149,8 @@ func TestOpenOrdersProblem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newHTTPShop(t, test.bounds.set)
 			customer, product := s.Customer(t), s.Product(t, 50)
-			first := s.place(t, customer, line(product, 4))
-			s.place(t, s.Customer(t), line(product, 5)) // another customer's order is neither counted nor named
+			first := s.MustPlace(t, customer, line(product, 4))
+			s.MustPlace(t, s.Customer(t), line(product, 5)) // another customer's order is neither counted nor named
 			body, authorization := orderBody(product, test.quantity), "Authorization: Bearer "+s.token(t, customer)
 			a := s.send(t, "POST", "/api/orders", body, authorization)
 			p := a.problem(t)

@@ -309,3 +309,28 @@ func TestRejectionsSayWhy(t *testing.T) {
 		}
 	}
 }
+
+// TestFieldErrors checks placements without a look at the products.
+func TestFieldErrors(t *testing.T) {
+	t.Parallel()
+	var fifty []string
+	for product := range 50 {
+		fifty = append(fifty, fmt.Sprintf("1000 %d", product))
+	}
+	for text, want := range map[string]string{
+		strings.Join(fifty, ", "):           "",
+		strings.Join(fifty, ", ") + ", 1 A": "/items must be a list of 1 to 50 lines, has 51",
+		"0 A, -1 B, 1001 C": "/items/0/quantity must be a whole number from 1 to 1000, " +
+			"/items/1/quantity must be a whole number from 1 to 1000, /items/2/quantity must be a whole number from 1 to 1000",
+		"1 A, 1 B, 1 A": "/items/2/product_id is the same as /items/0/product_id: order a product in one line",
+		"1":             "/items/0/product_id must be the UUID of a product",
+	} {
+		var got []string
+		for _, e := range (Placement{Lines: parseLines(text)}).fieldErrors() {
+			got = append(got, e.Pointer+" "+e.Detail)
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("%s: the errors are %q, want %q", text, got, want)
+		}
+	}
+}

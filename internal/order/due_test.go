@@ -18,8 +18,8 @@ import (
 func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 	s := newShop(t)
 	customer, a, b := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
-	due, alsoDue := s.place(t, customer, line(b, 1), line(a, 2)).ID, s.place(t, customer, line(a, 3)).ID
-	paid, locked, early := s.place(t, customer, line(b, 1)).ID, s.place(t, customer, line(b, 1)).ID, s.place(t,
+	due, alsoDue := s.MustPlace(t, customer, line(b, 1), line(a, 2)).ID, s.MustPlace(t, customer, line(a, 3)).ID
+	paid, locked, early := s.MustPlace(t, customer, line(b, 1)).ID, s.MustPlace(t, customer, line(b, 1)).ID, s.MustPlace(t,
 		customer, line(b, 1)).ID
 	if _, err := s.Pay(t.Context(), customer, paid); err != nil {
 		t.Fatal(err)
@@ -64,9 +64,9 @@ func TestTimeOut(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 10)
 	for range 5 {
-		s.Expire(t, s.place(t, customer, line(product, 1)).ID)
+		s.Expire(t, s.MustPlace(t, customer, line(product, 1)).ID)
 	}
-	s.place(t, customer, line(product, 1))
+	s.MustPlace(t, customer, line(product, 1))
 	if b := s.backlog(t); b.Pending != 6 || b.OldestOverdue < 1800 || b.OldestOverdue > 1900 {
 		t.Errorf("the backlog is %+v, want 6 pending and about 1800 s overdue", b)
 	}
@@ -145,7 +145,7 @@ func TestLateness(t *testing.T) {
 	}
 	customer, product := s.Customer(t), s.Product(t, 10)
 	for range 4 {
-		s.Expire(t, s.place(t, customer, line(product, 1)).ID)
+		s.Expire(t, s.MustPlace(t, customer, line(product, 1)).ID)
 	}
 	_, err := s.timeOut(t.Context(), 0, 10)
 	testenv.Must(t, err)
@@ -182,18 +182,18 @@ func TestPending(t *testing.T) {
 	customer, product := s.Customer(t), s.Product(t, 100)
 	var want []string
 	for i := range 7 {
-		o := s.place(t, customer, line(product, 1))
+		o := s.MustPlace(t, customer, line(product, 1))
 		want = append(want, o.ID.String())
 		if i == 3 || i == 4 { // the same deadline
 			s.Exec(t, `UPDATE orders SET expires_at = created_at + interval '1 hour' WHERE id = $1`, o.ID)
 		}
 	}
 	s.Exec(t, `UPDATE orders SET expires_at = (SELECT max(expires_at) FROM orders) WHERE id = ANY ($1)`, want[3:5])
-	closed := s.place(t, customer, line(product, 1))
+	closed := s.MustPlace(t, customer, line(product, 1))
 	if _, err := s.Pay(t.Context(), customer, closed.ID); err != nil {
 		t.Fatal(err)
 	}
-	late := s.place(t, customer, line(product, 1)).ID
+	late := s.MustPlace(t, customer, line(product, 1)).ID
 	s.Expire(t, late)
 	want = slices.Concat([]string{late.String()}, want[:3], want[5:], want[3:5])
 

@@ -38,7 +38,7 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			customer, product := s.Customer(t), s.Product(t, 1)
-			id := s.place(t, customer, line(product, 1)).ID
+			id := s.MustPlace(t, customer, line(product, 1)).ID
 			s.Do(t, test.setup, customer, id)
 			// The statement has its snapshot when it waits for the advisory lock, which the test adds to it.
 			const lock = `pg_advisory_xact_lock(1)`
@@ -73,7 +73,7 @@ func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 1)
-	id := s.place(t, customer, line(product, 1)).ID
+	id := s.MustPlace(t, customer, line(product, 1)).ID
 	s.Hold(t, id)
 	s.Pass(t, id, timeout)
 	if left, ok := s.Deliver(t, id)[0].Retry(); !ok || !ordertest.Near(left, holdTime) {
@@ -100,7 +100,7 @@ func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 func TestExtensionLongerThanTheHold(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 1)
-	id := s.place(t, customer, line(product, 1)).ID
+	id := s.MustPlace(t, customer, line(product, 1)).ID
 	s.Hold(t, id)
 	before, err := s.Get(t.Context(), customer, id)
 	if err != nil || before.ExtensionSeconds != extension.Seconds() {

@@ -17,7 +17,7 @@ import (
 func TestChangesNotifyPages(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 10)
-	place := func() *order.Order { return s.place(t, customer, line(product, 1)) }
+	place := func() *order.Order { return s.MustPlace(t, customer, line(product, 1)) }
 	paid, cancelled, late, overdue := place(), place(), place(), place()
 	for range 2 {
 		if _, err := s.Pay(t.Context(), customer, paid.ID); err != nil {
@@ -48,7 +48,7 @@ func TestChangesNotifyPages(t *testing.T) {
 func TestRepeatedPayKeepsTimeOfPayment(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 1)
-	o := s.place(t, customer, line(product, 1))
+	o := s.MustPlace(t, customer, line(product, 1))
 	first, err := s.Pay(t.Context(), customer, o.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestRepeatedPayKeepsTimeOfPayment(t *testing.T) {
 func TestOrdersAreHiddenFromOtherCustomers(t *testing.T) {
 	s := newShop(t)
 	product, other := s.Product(t, 1), s.Customer(t)
-	o := s.place(t, s.Customer(t), line(product, 1))
+	o := s.MustPlace(t, s.Customer(t), line(product, 1))
 	for name, do := range map[string]func() error{
 		"get":    func() error { _, err := s.Get(t.Context(), other, o.ID); return err },
 		"events": func() error { _, err := s.Events(t.Context(), other, o.ID); return err },
@@ -94,7 +94,7 @@ func TestDeadlinePassesDuringLockWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			customer, product := s.Customer(t), s.Product(t, 1)
-			o := s.place(t, customer, line(product, 1))
+			o := s.MustPlace(t, customer, line(product, 1))
 			holder, err := s.DB.BeginTx(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)

@@ -35,7 +35,7 @@ func TestLockedProductDelaysNoOtherOrders(t *testing.T) {
 			var tasks []delay.Task
 			for _, lines := range [][]order.Line{{line(locked, 1)}, {line(free, 2)}, {line(free, 3), line(locked, 1)},
 				{line(free, 4)}} {
-				o := s.place(t, customer, lines...)
+				o := s.MustPlace(t, customer, lines...)
 				s.Expire(t, o.ID)
 				tasks = append(tasks, delay.Task{ID: o.ID.String()})
 			}
@@ -72,7 +72,7 @@ func TestLockedProductLeavesConnections(t *testing.T) {
 			customer, product := s.Customer(t), s.Product(t, 1000)
 			ids := make([]uuid.UUID, 3*s.DB.Stats().MaxOpenConnections)
 			for i := range ids {
-				ids[i] = s.place(t, customer, line(product, 1)).ID
+				ids[i] = s.MustPlace(t, customer, line(product, 1)).ID
 			}
 			release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -112,7 +112,7 @@ func TestDeadlineExtendedDuringLockWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
 			customer, product := s.Customer(t), s.Product(t, 1)
-			o := s.place(t, customer, line(product, 1))
+			o := s.MustPlace(t, customer, line(product, 1))
 			s.Expire(t, o.ID)
 			release := testenv.HoldLock(t, s.DB,
 				`UPDATE orders SET expires_at = now() + interval '1 hour' WHERE id = $1`, o.ID)
@@ -139,7 +139,7 @@ func TestProductsAreLockedInIDOrder(t *testing.T) {
 	for bytes.Compare(low[:], high[:]) > 0 {
 		low = s.Product(t, 10)
 	}
-	place := func() uuid.UUID { return s.place(t, customer, line(high, 1), line(low, 1)).ID }
+	place := func() uuid.UUID { return s.MustPlace(t, customer, line(high, 1), line(low, 1)).ID }
 	due, pending := place(), place()
 	s.Expire(t, due)
 	for name, test := range map[string]struct {
@@ -182,7 +182,7 @@ func TestProductsAreLockedInIDOrder(t *testing.T) {
 func TestProductLocksAllowNewItems(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 10)
-	place := func() uuid.UUID { return s.place(t, customer, line(product, 1)).ID }
+	place := func() uuid.UUID { return s.MustPlace(t, customer, line(product, 1)).ID }
 	due, pending := place(), place()
 	s.Expire(t, due)
 	testenv.HoldLock(t, s.DB, `SELECT FROM products WHERE id = $1 FOR KEY SHARE`, product)

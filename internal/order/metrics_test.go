@@ -17,12 +17,11 @@ func TestMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := s.Place(t.Context(), customer,
-		order.Placement{Lines: []order.Line{line(product, 11)}}); err == nil {
+	if err := s.try(t, customer, line(product, 11)); err == nil {
 		t.Fatal("Place accepts an order of 11 units of a product with 9 available, want an error")
 	}
-	paid, cancelled, late, repaired := s.place(t, customer, line(product, 1)), s.place(t, customer, line(product, 1)),
-		s.place(t, customer, line(product, 1)), s.place(t, customer, line(product, 1))
+	paid, cancelled, late, repaired := s.MustPlace(t, customer, line(product, 1)), s.MustPlace(t, customer, line(product, 1)),
+		s.MustPlace(t, customer, line(product, 1)), s.MustPlace(t, customer, line(product, 1))
 	for range 2 {
 		if _, err := s.Pay(t.Context(), customer, paid.ID); err != nil {
 			t.Fatal(err)

@@ -44,7 +44,7 @@ func TestOverload(t *testing.T) {
 	lanes := order.LanesOf(s.Service)
 	customer, product := s.Customer(t), s.Product(t, 50)
 	auth := "Authorization: Bearer " + s.token(t, customer)
-	paid, cancelled := s.place(t, customer, line(product, 1)), s.place(t, customer, line(product, 1))
+	paid, cancelled := s.MustPlace(t, customer, line(product, 1)), s.MustPlace(t, customer, line(product, 1))
 	if err := s.Admit(); err != nil {
 		t.Fatalf("Admit returns %v for an idle service, want no error", err)
 	}
@@ -55,14 +55,14 @@ func TestOverload(t *testing.T) {
 	for s.Admit() == nil {
 		placing := newQueued(t.Context())
 		waiting.Go(func() {
-			if _, _, err := s.Service.Place(placing, customer, unknown); parttest.ClassOf(err) != order.UnknownProduct {
+			if _, _, err := s.Place(placing, customer, unknown); parttest.ClassOf(err) != order.UnknownProduct {
 				t.Errorf("a placement that waits returns %v, want code %s", err, order.UnknownProduct.Code)
 			}
 		})
 		<-placing.arrived
 	}
 	counted := counter(t, s.Metrics, "orders_rejected_total", "overloaded")
-	if _, _, err := s.Service.Place(t.Context(), customer, unknown); parttest.ClassOf(err) != rest.Overloaded {
+	if _, _, err := s.Place(t.Context(), customer, unknown); parttest.ClassOf(err) != rest.Overloaded {
 		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 	}
 	for _, headers := range [][]string{nil, {auth}, {"Authorization: Bearer wrong"}} {
@@ -113,7 +113,7 @@ func TestContextEndsDuringBatch(t *testing.T) {
 	p := order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 1)}}
 	result := make(chan error, 1)
 	go func() {
-		_, _, err := s.Service.Place(ctx, customer, p)
+		_, _, err := s.Place(ctx, customer, p)
 		result <- err
 	}()
 	testenv.AwaitLockWait(t, s.DB)
@@ -124,7 +124,7 @@ func TestContextEndsDuringBatch(t *testing.T) {
 	release()
 	testenv.Eventually(t, "the order",
 		func() bool { return testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`) == 1 })
-	if _, replayed, err := s.Service.Place(t.Context(), customer, p); err != nil || !replayed {
+	if _, replayed, err := s.Place(t.Context(), customer, p); err != nil || !replayed {
 		t.Errorf("the repeated Place returns replayed %v, %v; want a replay", replayed, err)
 	}
 	s.CheckInvariants(t, 0)

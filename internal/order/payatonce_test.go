@@ -40,7 +40,7 @@ func TestPayAtOnceIsOffered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			customer, product := test.shop.Customer(t), test.shop.Product(t, 1)
-			id := test.shop.place(t, customer, line(product, 1)).ID
+			id := test.shop.MustPlace(t, customer, line(product, 1)).ID
 			test.do(customer, id)
 			o, err := test.shop.Get(t.Context(), customer, id)
 			if err != nil || o.PayAtOnce != test.want {

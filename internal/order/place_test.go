@@ -1,8 +1,8 @@
 package order_test
 
 import (
+	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,12 +17,12 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-func TestPlace(t *testing.T) { aloneAndInBatch(t, testPlace) }
-
-func testPlace(t *testing.T, s *shop) {
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
 	customer, a, b := s.Customer(t), s.Product(t, 10), s.Product(t, 5)
 
-	o := s.place(t, customer, line(a, 3), line(b, 5))
+	o := s.MustPlace(t, customer, line(a, 3), line(b, 5))
 
 	if o.Status != order.Pending || o.TotalCents != 800 || o.Currency != "EUR" || o.PaidAt != nil ||
 		o.CancelledAt != nil {
@@ -64,79 +64,38 @@ func testPlace(t *testing.T, s *shop) {
 	s.CheckInvariants(t, 0)
 }
 
-func TestPlaceRejected(t *testing.T) { aloneAndInBatch(t, testPlaceRejected) }
-
-func testPlaceRejected(t *testing.T, s *shop) {
-	customer := s.Customer(t)
-	plenty, few, dollars := s.Product(t, 1000), s.Product(t, 2), s.ProductWithCurrency(t, 10, "USD")
-	unknown := uuid.MustParse("00000000-0000-7000-8000-000000000001")
-	tooMany := make([]order.Line, 51)
-	for i := range tooMany {
-		tooMany[i] = line(uuid.New(), 1)
+// TestPlaceRejected places a batch with one good order. Of the rejected ones nothing is written or published.
+func TestPlaceRejected(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer, plenty, few, dollars := s.Customer(t), s.Product(t, 9), s.Product(t, 2), s.ProductWithCurrency(t, 9, "USD")
+	results := s.placeInOneBatch(t,
+		wantsWithKey(customer, "a", line(plenty, 1), line(uuid.New(), 1)),
+		wantsWithKey(customer, "b", line(plenty, 1), line(dollars, 1)),
+		wantsWithKey(customer, "c", line(plenty, 1), line(few, 3)),
+		wants(customer, line(plenty, 1001)),
+		wants(customer, line(plenty, 1), line(few, 1)))
+	if got, want := fmt.Sprint(results),
+		"[unknown-product mixed-currencies out-of-stock invalid-request placed]"; got != want {
+		t.Fatalf("answers are %s, want %s", got, want)
 	}
-
-	for name, test := range map[string]struct {
-		lines  []order.Line
-		class  rest.Class
-		fields []string // pointers
-	}{
-		"no lines":       {nil, rest.Invalid, []string{"/items"}},
-		"too many lines": {tooMany, rest.Invalid, []string{"/items"}},
-		"bad quantities": {[]order.Line{line(plenty, 0), line(few, -1), line(dollars, 1001)}, rest.Invalid,
-			[]string{"/items/0/quantity", "/items/1/quantity", "/items/2/quantity"}},
-		"duplicate product": {[]order.Line{line(plenty, 1), line(few, 1), line(plenty, 1)}, rest.Invalid,
-			[]string{"/items/2/product_id"}},
-		"no product id": {[]order.Line{{Quantity: 1}}, rest.Invalid, []string{"/items/0/product_id"}},
-		"unknown products": {[]order.Line{line(unknown, 1), line(plenty, 1), line(uuid.New(), 1)},
-			order.UnknownProduct, []string{"/items/0/product_id", "/items/2/product_id"}},
-		"two currencies": {[]order.Line{line(plenty, 1), line(dollars, 1)}, order.MixedCurrencies,
-			[]string{"/items/0/product_id", "/items/1/product_id"}},
-		"out of stock": {[]order.Line{line(plenty, 1), line(few, 3)}, order.OutOfStock,
-			[]string{"/items/1/quantity"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: test.lines, IdempotencyKey: name})
-			if parttest.ClassOf(err) != test.class {
-				t.Fatalf("Place returns %v, want code %s", err, test.class.Code)
-			}
-			var pointers []string
-			for _, field := range err.(*rest.Error).Fields {
-				pointers = append(pointers, field.Pointer)
-			}
-			detail := err.(*rest.Error).Fields[0].Detail
-			if name == "duplicate product" && !strings.Contains(detail, "/items/0/product_id") {
-				t.Errorf("the detail is %q, want the pointer to the first line in it", detail)
-			}
-			if !slices.Equal(pointers, test.fields) {
-				t.Errorf("field errors are at %v, want %v", pointers, test.fields)
-			}
-			if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders WHERE customer_id = $1`,
-				customer); n != 0 {
-				t.Errorf("%d orders were written, want 0", n)
-			}
-			if counts := testenv.Query[string](t, s.DB,
-				`SELECT concat_ws(' ', (SELECT count(*) - count(o.id) FROM outbox LEFT
-					JOIN orders o ON o.id::text = task_id),
-				(SELECT count(*) FROM order_events), (SELECT count(*) FROM order_items) - (SELECT count(*)
-					FROM orders))`); counts != "0 0 0" {
-				t.Errorf("outbox rows, events and items without an order: %s, want none", counts)
-			}
-		})
+	if rows := testenv.Query[string](t, s.DB, `SELECT concat_ws(' ', (SELECT count(*) FROM orders),
+		(SELECT count(*) FROM order_items), (SELECT count(*) FROM outbox), (SELECT count(*) FROM order_events))`); rows !=
+		"1 2 1 0" {
+		t.Errorf("orders, items, outbox rows and events are %s, want those of one order", rows)
 	}
-	if s.Available(t, plenty) != 1000 || s.Available(t, few) != 2 ||
-		len(s.awaitPublished(t)) != testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`) {
-		t.Error("a rejected placement changed the stock or published a message")
+	if tasks := s.awaitPublished(t); len(tasks) != 1 || s.Available(t, plenty) != 8 || s.Available(t, few) != 1 {
+		t.Errorf("the tasks %v are published, %d and %d units are available; want one task, and 8 and 1", tasks,
+			s.Available(t, plenty), s.Available(t, few))
 	}
+	s.CheckInvariants(t, 0)
 }
 
 // TestCustomerRowIsWrittenWithFirstOrder checks that a customer without orders has no row, because clients that only
 // sign up must not fill the database.
 func TestCustomerRowIsWrittenWithFirstOrder(t *testing.T) {
 	t.Parallel()
-	aloneAndInBatch(t, testCustomerRowIsWrittenWithFirstOrder)
-}
-
-func testCustomerRowIsWrittenWithFirstOrder(t *testing.T, s *shop) {
+	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 1)
 	customers := func() int {
 		return testenv.Query[int](t, s.DB, `SELECT count(*) FROM customers WHERE id = $1`, customer)
@@ -145,14 +104,13 @@ func testCustomerRowIsWrittenWithFirstOrder(t *testing.T, s *shop) {
 		t.Errorf("List for a new customer returns %v, cursor %v, error %v; want no orders and no cursor", orders, next,
 			err)
 	}
-	if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product,
-		2)}}); parttest.ClassOf(err) != order.OutOfStock {
+	if err := s.try(t, customer, line(product, 2)); parttest.ClassOf(err) != order.OutOfStock {
 		t.Errorf("Place returns %v, want code %s", err, order.OutOfStock.Code)
 	}
 	if n := customers(); n != 0 {
 		t.Errorf("the customer has %d rows before the first order, want 0", n)
 	}
-	s.place(t, customer, line(product, 1))
+	s.MustPlace(t, customer, line(product, 1))
 	if n := customers(); n != 1 {
 		t.Errorf("the customer has %d rows, want 1", n)
 	}
@@ -171,7 +129,7 @@ func TestParallelFirstOrders(t *testing.T) {
 		for i := range parallel {
 			wg.Go(func() {
 				lines := [][]order.Line{{line(a, 1)}, {line(b, 1)}, {line(a, 1), line(b, 1)}}[i%3]
-				if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: lines}); err != nil {
+				if err := s.try(t, customer, lines...); err != nil {
 					t.Error(err)
 				}
 			})
@@ -181,9 +139,9 @@ func TestParallelFirstOrders(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-func TestPlaceWithSameKey(t *testing.T) { aloneAndInBatch(t, testPlaceWithSameKey) }
-
-func testPlaceWithSameKey(t *testing.T, s *shop) {
+func TestPlaceWithSameKey(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
 	customer, a, b := s.Customer(t), s.Product(t, 3), s.Product(t, 3)
 	place := func(customer uuid.UUID, lines ...order.Line) (*order.Order, bool, error) {
 		return s.Place(t.Context(), customer, order.Placement{IdempotencyKey: "key", Lines: lines})
@@ -225,8 +183,7 @@ func TestParallelPlacementsDoNotOversell(t *testing.T) {
 	for range 50 {
 		customer := s.Customer(t)
 		wg.Go(func() {
-			switch _, _, err := s.Place(t.Context(), customer,
-				order.Placement{Lines: []order.Line{line(product, 1)}}); {
+			switch err := s.try(t, customer, line(product, 1)); {
 			case err == nil:
 				sold.Add(1)
 			case parttest.ClassOf(err) == order.OutOfStock:
@@ -276,10 +233,7 @@ func TestParallelPlaceAndCancelOfLastUnit(t *testing.T) {
 // TestPriceChangedDuringLockWait has a customer wait for a product while another session changes its price and stock.
 func TestPriceChangedDuringLockWait(t *testing.T) {
 	t.Parallel()
-	aloneAndInBatch(t, testPriceChangedDuringLockWait)
-}
-
-func testPriceChangedDuringLockWait(t *testing.T, s *shop) {
+	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 5)
 	release := testenv.HoldLock(t, s.DB, `UPDATE products SET price_cents = 250, available = 3 WHERE id = $1`, product)
 	placed := make(chan *order.Order, 1)
@@ -306,28 +260,24 @@ func TestStockAddedDuringLockWait(t *testing.T) {
 		"delivered": `UPDATE products SET available = 5, supply = 5 WHERE id = $1`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			aloneAndInBatch(t, func(t *testing.T, s *shop) { testPlaceDuring(t, s, change) })
+			s := newShop(t)
+			customer, product := s.Customer(t), s.Product(t, 1)
+			s.Exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
+			release := testenv.HoldLock(t, s.DB, change, product)
+			placed := make(chan error, 1)
+			go func() {
+				err := s.try(t, customer, line(product, 1))
+				placed <- err
+			}()
+			testenv.AwaitLockWait(t, s.DB)
+			release()
+			if err := <-placed; err != nil {
+				t.Errorf("Place returns %v, want an order", err)
+			}
+			if reserved := testenv.Query[int64](t, s.DB, `SELECT supply - available FROM products WHERE id = $1`,
+				product); reserved != 1 {
+				t.Errorf("%d units reserved, want 1", reserved)
+			}
 		})
-	}
-}
-
-// testPlaceDuring places an order of a sold-out product while a transaction executes change on the product.
-func testPlaceDuring(t *testing.T, s *shop, change string) {
-	customer, product := s.Customer(t), s.Product(t, 1)
-	s.Exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
-	release := testenv.HoldLock(t, s.DB, change, product)
-	placed := make(chan error, 1)
-	go func() {
-		_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}})
-		placed <- err
-	}()
-	testenv.AwaitLockWait(t, s.DB)
-	release()
-	if err := <-placed; err != nil {
-		t.Errorf("Place returns %v, want an order", err)
-	}
-	if reserved := testenv.Query[int64](t, s.DB, `SELECT supply - available FROM products WHERE id = $1`,
-		product); reserved != 1 {
-		t.Errorf("%d units reserved, want 1", reserved)
 	}
 }

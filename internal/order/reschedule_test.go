@@ -24,7 +24,7 @@ func TestRescheduleOwesTheTask(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 1)
-	id := s.place(t, customer, line(product, 1)).ID
+	id := s.MustPlace(t, customer, line(product, 1)).ID
 	s.Exec(t, `DELETE FROM outbox`)
 	s.Published.Take()
 
@@ -54,7 +54,7 @@ func TestRescheduleIsIdempotent(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 1)
-	id := s.place(t, customer, line(product, 1)).ID
+	id := s.MustPlace(t, customer, line(product, 1)).ID
 	deadline := time.Now().Add(time.Hour + 300*time.Nanosecond) // the database stores microseconds
 	for range 2 {
 		o, err := s.Reschedule(t.Context(), id, deadline, "the bank was away")
@@ -77,7 +77,7 @@ func TestRescheduleBounds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 1)
-	o := s.place(t, customer, line(product, 1))
+	o := s.MustPlace(t, customer, line(product, 1))
 	for _, test := range []struct {
 		left time.Duration
 		ok   bool
@@ -104,7 +104,7 @@ func TestRescheduleRaces(t *testing.T) {
 	customer, product := s.Customer(t), s.Product(t, orders)
 	ids := make([]uuid.UUID, orders)
 	for i := range ids {
-		ids[i] = s.place(t, customer, line(product, 1)).ID
+		ids[i] = s.MustPlace(t, customer, line(product, 1)).ID
 		s.Exec(t, `UPDATE orders SET expires_at = clock_timestamp() + interval '1500 ms' WHERE id = $1`, ids[i])
 	}
 	every := func(do func(id uuid.UUID) error) func() {
@@ -164,7 +164,7 @@ func TestRescheduleOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := newHTTPShop(t)
 	customer, product := s.Customer(t), s.Product(t, 5)
-	o := s.place(t, customer, line(product, 1))
+	o := s.MustPlace(t, customer, line(product, 1))
 	path := fmt.Sprintf("/ops/api/orders/%s/deadline", o.ID)
 	body := func(deadline time.Time, reason string) string {
 		return fmt.Sprintf(`{"deadline": %q, "reason": %q}`, deadline.Format(time.RFC3339Nano), reason)
@@ -217,7 +217,7 @@ func TestOrderKeepsNameAndPrice(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 5)
-	placed := s.place(t, customer, line(product, 2))
+	placed := s.MustPlace(t, customer, line(product, 2))
 	want := placed.Items[0]
 	s.Exec(t, `UPDATE products SET name = 'renamed', price_cents = 999 WHERE id = $1`, product)
 	for _, get := range []func() (*order.Order, error){

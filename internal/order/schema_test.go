@@ -103,7 +103,7 @@ func TestSchemaRejectsInvalidRows(t *testing.T) {
 			SET total_cents = 0 WHERE id = $1`, "orders_total_cents_check"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			id := s.place(t, customer, line(product, 1)).ID
+			id := s.MustPlace(t, customer, line(product, 1)).ID
 			_, err := s.DB.ExecContext(t.Context(), test.statement, id)
 			pg, ok := errors.AsType[*pgconn.PgError](err)
 			if !ok || pg.ConstraintName != test.constraint {
@@ -224,7 +224,7 @@ func TestInvariantsFindViolations(t *testing.T) {
 				hold_until = created_at WHERE id = $1`}, map[int]int{4: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			id := s.place(t, customer, line(product, 1)).ID
+			id := s.MustPlace(t, customer, line(product, 1)).ID
 			for _, statement := range test.statements {
 				s.Exec(t, statement, id)
 			}
@@ -270,7 +270,7 @@ func TestSeedProducts(t *testing.T) {
 	if err != nil || len(products) < 3 {
 		t.Fatalf("Products returns %d products, %v; want at least 3", len(products), err)
 	}
-	o := s.place(t, s.Customer(t), line(products[0].ID, 1))
+	o := s.MustPlace(t, s.Customer(t), line(products[0].ID, 1))
 	if err := s.Store.SeedProducts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
