@@ -45,23 +45,6 @@ func TestChangesNotifyPages(t *testing.T) {
 	}
 }
 
-func TestRepeatedPayKeepsTimeOfPayment(t *testing.T) {
-	s := newShop(t)
-	customer, product := s.Customer(t), s.Product(t, 1)
-	o := s.MustPlace(t, customer, line(product, 1))
-	first, err := s.Pay(t.Context(), customer, o.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := s.Pay(t.Context(), customer, o.ID)
-	if err != nil || !again.PaidAt.Equal(*first.PaidAt) {
-		t.Errorf("the second Pay returns %+v, %v; want an order paid at %v", again, err, first.PaidAt)
-	}
-	if len(again.Items) != 1 || again.TotalCents != 100 || again.ServerTime.IsZero() {
-		t.Errorf("the second Pay returns %+v, want one item, a total of 100 cents and the server's time", again)
-	}
-}
-
 func TestOrdersAreHiddenFromOtherCustomers(t *testing.T) {
 	s := newShop(t)
 	product, other := s.Product(t, 1), s.Customer(t)
