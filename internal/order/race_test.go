@@ -132,41 +132,6 @@ func (s *shop) cancelUntilDone(t *testing.T, ids []uuid.UUID) {
 	}
 }
 
-// TestPayRacesHold has customers pay orders at once while the orders are held: exactly one of the two succeeds for each
-// order.
-func TestPayRacesHold(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	customer := s.InsertCustomer(t)
-	ids := s.PendingOrders(t, customer, testenv.Rounds(100, 400))
-	held := make([]bool, len(ids))
-	paid := make([]bool, len(ids))
-	var racers sync.WaitGroup
-	racers.Go(func() {
-		for i, id := range ids {
-			err := s.Change(t, id, hold)
-			if held[i] = err == nil; !held[i] && parttest.ClassOf(err) != order.AlreadyPaid {
-				t.Errorf("hold: %v", err)
-			}
-		}
-	})
-	racers.Go(func() {
-		for i, id := range ids {
-			_, err := s.Pay(t.Context(), customer, id)
-			if paid[i] = err == nil; !paid[i] && parttest.ClassOf(err) != order.CheckoutOpen {
-				t.Errorf("pay: %v", err)
-			}
-		}
-	})
-	racers.Wait()
-	for i, id := range ids {
-		if status := s.Status(t, id); held[i] == paid[i] || (status == "paid") != paid[i] {
-			t.Errorf("order %s is %s; held: %v, paid at once: %v; want exactly one", id, status, held[i], paid[i])
-		}
-	}
-	s.CheckTrails(t)
-}
-
 // TestExtendRacesTimeout has customers extend orders while a worker cancels them: exactly one of the two succeeds for
 // each order. As in TestPayRacesTimeout, deadlines are spread over about the duration of a batch.
 func TestExtendRacesTimeout(t *testing.T) {
