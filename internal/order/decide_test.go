@@ -290,7 +290,7 @@ func TestRejectionsSayWhy(t *testing.T) {
 	} {
 		p, _ := parse(text)
 		n.decide([]*placing{p}, Config{
-			Options: Options{Bounds: Bounds{MaxOpenUnits: 5}}, Hooks: Hooks{NotChargeable: tooMuch},
+			Options: Options{Bounds: Bounds{MaxOpenUnits: 5}}, NotChargeable: tooMuch,
 		})
 		var details []string
 		if p.rejection != nil {
