@@ -17,7 +17,7 @@ const products = 50
 // empty removes all orders, and adds products with stock. Their ids are those of [pgbench.ID].
 func (s *servers) empty(ctx context.Context) error {
 	return s.exec(ctx,
-		`TRUNCATE orders, customers, products, outbox CASCADE`,
+		`TRUNCATE orders, products, outbox CASCADE`,
 		fmt.Sprintf(`INSERT INTO products (id, name, price_cents, currency, supply, available)
 			SELECT ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 'product ' || n, 100, 'EUR', 1000000000, 1000000000
 			FROM generate_series(1, %d) AS n`, products),
@@ -45,9 +45,7 @@ func (s *servers) exec(ctx context.Context, statements ...string) error {
 // that exist. Each order has a customer of its own, because the planner would expect as many orders of a new customer
 // as the others have.
 const placeSQL = `
-	WITH buyers AS (
-		INSERT INTO customers (id) SELECT unnest($1::uuid[]) ON CONFLICT DO NOTHING
-	), placed AS (
+	WITH placed AS (
 		INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
 		SELECT id, id, 100, 'EUR', now() - interval '1 hour', to_timestamp(due / 1e6)
 		FROM unnest($1::uuid[], $2::bigint[]) AS o (id, due)

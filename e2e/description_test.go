@@ -24,7 +24,7 @@ func TestWrongDescriptions(t *testing.T) {
 	}{
 		{"another variable", "Timeout", func(s *faulttest.Service) { s.Timeout = "TIME_TO_PAY" }},
 		{"another option", "Bounds.Env", func(s *faulttest.Service) { s.Bounds.Env = []string{"SHOP_MAX_UNITS=1"} }},
-		{"another table", "Table", func(s *faulttest.Service) { s.Table = "customers" }},
+		{"another table", "Table", func(s *faulttest.Service) { s.Table = "products" }},
 		{"no deadline", "Rows", without("AS deadline")},
 		{"no key", "Rows", without("AS key")},
 		{"another key", "Rows", func(s *faulttest.Service) {

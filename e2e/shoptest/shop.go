@@ -73,11 +73,9 @@ func Service(module string) *faulttest.Service {
 		       CASE WHEN cancel_reason = 'timeout' THEN 'timed out' WHEN status = 'paid' THEN 'confirmed'
 			ELSE status END AS status
 		FROM orders`,
-		// A batch has a customer and a product of its own, both with the batch's id.
+		// A batch has a product of its own, whose id, as that of its customer, is the batch's.
 		InsertBatch: `
-		WITH customer AS (
-			INSERT INTO customers (id) VALUES ($1)
-		), product AS (
+		WITH product AS (
 			INSERT INTO products (id, name, price_cents, currency, supply, available)
 				VALUES ($1, 'thing', 100, 'EUR', $3::bigint, 0)
 		), placed AS (

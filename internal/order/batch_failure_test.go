@@ -312,7 +312,7 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	s.checkPlacedOnce(t, all, results)
 }
 
-// TestLockedCustomerDelaysNoNeighbours locks the row of a customer. The other placements of the batch are placed soon,
+// TestLockedCustomerDelaysNoNeighbours keeps the lock of a customer, as a process that hangs does. The other placements of the batch are placed soon,
 // and their tasks are due at the deadlines of the orders. The placement of the customer is rejected. A busy machine has
 // three attempts: if the batch waits for the lock, each takes too long.
 func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
@@ -330,8 +330,9 @@ func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 // placeBesideLockedCustomer places a batch in which one customer is locked. It returns the longest time of the others.
 func (s *shop) placeBesideLockedCustomer(t *testing.T) (slowest time.Duration) {
 	t.Helper()
-	customer, product := s.InsertCustomer(t), s.Product(t, 100)
-	defer testenv.HoldLock(t, s.DB, `SELECT FROM customers WHERE id = $1 FOR UPDATE`, customer)()
+	customer, product := s.Customer(t), s.Product(t, 100)
+	defer testenv.HoldLock(t, s.DB, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`,
+		customer.String())()
 	requests := s.newCustomers(8, product)
 	requests[5].customer = customer
 	b := s.startBatch(t, t.Context(), requests...)

@@ -66,7 +66,7 @@ func (s *shop) overdueOrders(t testing.TB, n int) []uuid.UUID {
 		)
 		UPDATE products SET available = available - sold.n FROM (SELECT product_id, count(*) AS n FROM items
 			GROUP BY product_id) sold
-		WHERE id = product_id`, s.InsertCustomer(t), n)
+		WHERE id = product_id`, s.Customer(t), n)
 	s.Exec(t, `VACUUM ANALYZE`)
 	return testenv.QueryAll[uuid.UUID](t, s.DB,
 		`SELECT id FROM orders WHERE status = 'pending' ORDER BY expires_at, id`)

@@ -252,7 +252,7 @@ func TestAuditFindsWrongBooks(t *testing.T) {
 func TestBookInBatches(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	s.PendingOrders(t, s.InsertCustomer(t), 1_200)
+	s.PendingOrders(t, s.Customer(t), 1_200)
 	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer'`)
 	errs := make(chan error, 2)
 	for range 2 {

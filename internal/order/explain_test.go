@@ -29,7 +29,7 @@ func TestQueryPlans(t *testing.T) {
 
 // testQueryPlans checks that the statements that run all the time, and those of operators, use an index.
 func (s *shop) testQueryPlans(t *testing.T) {
-	customer := testenv.Query[string](t, s.DB, `SELECT id::text FROM customers`)
+	customer := testenv.Query[string](t, s.DB, `SELECT DISTINCT customer_id::text FROM orders`)
 	due := testenv.Query[string](t, s.DB,
 		`SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 
@@ -101,8 +101,8 @@ func (s *shop) testPlansWithoutPendingOrders(t *testing.T) {
 func (s *shop) testPlacementPlans(t *testing.T) {
 	s.Exec(t,
 		`INSERT INTO products SELECT gen_random_uuid(), 'product', 100, 'EUR', 0, 0 FROM generate_series(1, 5000)`)
-	s.Exec(t, `INSERT INTO customers SELECT gen_random_uuid() FROM generate_series(1, 20000)`)
-	s.Exec(t, `UPDATE orders SET customer_id = c.id FROM (SELECT id, row_number() OVER () AS n FROM customers) c
+	s.Exec(t, `UPDATE orders SET customer_id = c.id
+		FROM (SELECT gen_random_uuid() AS id, n FROM generate_series(1, 20000) AS n) c
 		JOIN (SELECT id, row_number() OVER () % 20000 + 1 AS n FROM orders) o ON o.n = c.n WHERE orders.id = o.id`)
 	s.Exec(t, `VACUUM ANALYZE`)
 	s.checkPlacementPlans(t)
@@ -112,8 +112,8 @@ func (s *shop) testPlacementPlans(t *testing.T) {
 // 100,000 open orders: with statistics that say that no order is pending, and with those that know them.
 func (s *shop) testPlacementPlansWithManyOpenOrders(t *testing.T) {
 	s.Exec(t, `INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
-		SELECT gen_random_uuid(), c.id, 100, 'EUR', now(), now() + n * interval '1 s'
-		FROM (SELECT id FROM customers LIMIT 1000) c, generate_series(1, 100) n`)
+		SELECT gen_random_uuid(), c.customer_id, 100, 'EUR', now(), now() + n * interval '1 s'
+		FROM (SELECT DISTINCT customer_id FROM orders LIMIT 1000) c, generate_series(1, 100) n`)
 	s.checkPlacementPlans(t)
 	s.Exec(t, `ANALYZE orders`)
 	s.checkPlacementPlans(t)
@@ -138,7 +138,7 @@ func (s *shop) checkPlacementPlans(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%d placements/%s", n, name), func(t *testing.T) {
 				plan := testenv.Explain(t, s.DB, test.statement, test.params)
-				testenv.CheckPlan(t, plan, test.indexes, "orders", "order_items", "customers", "products")
+				testenv.CheckPlan(t, plan, test.indexes, "orders", "order_items", "products")
 			})
 		}
 		place := strings.Join([]string{ids, ids, numbers, numbers, numbers, bytes, bytes, "now()", "now()", "'k'",

@@ -1,5 +1,5 @@
--- Writes the orders that a batch places, and owes the tasks that cancel them. A sign-up writes nothing: the customer's
--- row is written with the first order. PostgreSQL checks the foreign keys at the end of the statement.
+-- Writes the orders that a batch places, and owes the tasks that cancel them. PostgreSQL checks the foreign keys at the
+-- end of the statement.
 --
 -- One element for each order: $1 ids · $2 customers · $3 totals · $4 currencies · $5 idempotency keys, or '' for none
 -- $6 fingerprints, or NULL without a key · $7 spans, or NULL if not traced
@@ -8,9 +8,6 @@
 WITH o AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::bytea[])
         AS o (id, customer_id, total_cents, currency, idempotency_key, fingerprint, span)
-),
-customer AS (
-    INSERT INTO customers (id) SELECT customer_id FROM o ON CONFLICT DO NOTHING
 ),
 placed AS (
     INSERT INTO orders (id, customer_id, total_cents, currency, idempotency_key, fingerprint, span,

@@ -24,7 +24,7 @@ func TestPayRacesTimeout(t *testing.T) {
 	const batch = 20
 	orders := testenv.Rounds(800, 4_000)
 	s := newShop(t)
-	customer := s.InsertCustomer(t)
+	customer := s.Customer(t)
 	paid, timedOut := 0, 0
 	spread := 10 * time.Millisecond
 	for ids := range slices.Chunk(s.PendingOrders(t, customer, orders), batch) {
@@ -137,7 +137,7 @@ func (s *shop) cancelUntilDone(t *testing.T, ids []uuid.UUID) {
 func TestExtendRacesTimeout(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	customer := s.InsertCustomer(t)
+	customer := s.Customer(t)
 	orders := testenv.Rounds(200, 1000)
 	extended, timedOut := 0, 0
 	spread := 15 * time.Millisecond

@@ -66,7 +66,7 @@ func (s *Service) Events(ctx context.Context, customer, id uuid.UUID) ([]Event, 
 		Joins("JOIN orders o ON o.id = t.order_id").
 		Select("t.type, t.actor, t.at, t.deadline, t.reason").
 		Where("o.id = ? AND o.customer_id = ?", id, customer).
-		Order("t.number").Scan(&events).Error
+		Order("t.at, t.number").Scan(&events).Error
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read events of order %s: %w", id, err)

@@ -41,6 +41,10 @@ func TestSchemaRejectsInvalidRows(t *testing.T) {
 			SET hold_until = expires_at + interval '1 h', status = 'cancelled', ended_by = 'customer', cancel_reason = 'customer', cancelled_at = created_at WHERE id = $1`, "orders_held"},
 		"a provider's payment of an order that is not held": {`UPDATE orders
 			SET status = 'paid', ended_by = 'provider', paid_at = created_at WHERE id = $1`, "orders_held"},
+		"a deadline that never comes": {`UPDATE orders
+			SET expires_at = 'infinity' WHERE id = $1`, "orders_expires_at"},
+		"a hold that never ends": {`UPDATE orders
+			SET hold_until = 'infinity' WHERE id = $1`, "orders_hold_until"},
 		"a hold that ends at the deadline": {`UPDATE orders
 			SET hold_until = expires_at WHERE id = $1`, "orders_hold_until"},
 		"an unknown event": {`INSERT INTO order_events (order_id, type, actor, at) VALUES ($1, 'lost', 'worker', now())`, "order_events_type"},

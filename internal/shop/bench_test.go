@@ -87,10 +87,9 @@ func BenchmarkLateness(b *testing.B) {
 // are due in the next 30 minutes, and the tasks of 100,000 of them.
 func BenchmarkSchedule(b *testing.B) {
 	a := newTestApp(b, testenv.RedisServer(b).URL(), 1)
-	testenv.Exec(b, a.Pool, `INSERT INTO customers VALUES (gen_random_uuid())`)
 	testenv.Exec(b, a.Pool, `INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
-		SELECT gen_random_uuid(), c.id, 100, 'EUR', now() - interval '1 day', now() + random() * interval '30 min'
-		FROM customers c, generate_series(1, 1000000)`)
+		SELECT gen_random_uuid(), gen_random_uuid(), 100, 'EUR', now() - interval '1 day', now() + random() * interval '30 min'
+		FROM generate_series(1, 1000000)`)
 	testenv.Exec(b, a.Pool, `VACUUM ANALYZE orders`)
 	scheduleAll(b, a, testenv.QueryAll[string](b, a.Pool, `SELECT id FROM orders LIMIT 100000`), time.Minute)
 	request := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/ops/api/schedule", http.NoBody)

@@ -88,7 +88,6 @@ func runCommand(ctx context.Context, args []string, out io.Writer) int {
 func pendingOrders(t testing.TB, a *testApp, n int, due time.Duration) []string {
 	t.Helper()
 	customer, product := uuid.New(), uuid.New()
-	testenv.Exec(t, a.Pool, `INSERT INTO customers (id) VALUES ($1)`, customer)
 	testenv.Exec(t, a.Pool,
 		`INSERT INTO products (id, name, price_cents, currency, supply, available)
 			VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, n)

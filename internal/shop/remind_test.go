@@ -183,7 +183,7 @@ func TestRemindSkipsLockedOrders(t *testing.T) {
 func TestNoReminderAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	s := newReminding(t)
-	customer := s.InsertCustomer(t)
+	customer := s.Customer(t)
 	ids := s.PendingOrders(t, customer, 600)
 	s.Exec(t, `UPDATE orders SET expires_at = clock_timestamp() + interval '4 min'`)
 	var racers sync.WaitGroup

@@ -77,7 +77,7 @@ func TestUnreadyWithoutTables(t *testing.T) {
 		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
 		return recorder.Code
 	}
-	tables := []string{"customers", "products", "orders", "order_items", "order_events", "order_trail", "outbox",
+	tables := []string{"products", "orders", "order_items", "order_events", "order_trail", "outbox",
 		"reconcile_reports"}
 	expectBoth := func(want int) {
 		t.Helper()

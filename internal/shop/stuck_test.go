@@ -132,7 +132,6 @@ func TestSlowOrder(t *testing.T) {
 func insertOverdue(t *testing.T, a *testApp, ids []string) {
 	t.Helper()
 	customer, product := uuid.New(), uuid.New()
-	testenv.Exec(t, a.Pool, `INSERT INTO customers (id) VALUES ($1)`, customer)
 	testenv.Exec(t, a.Pool,
 		`INSERT INTO products (id, name, price_cents, currency, supply, available)
 			VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, len(ids))

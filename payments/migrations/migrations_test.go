@@ -40,7 +40,7 @@ func TestProgramsWithAndWithoutPayments(t *testing.T) {
 		t.Errorf("without the schema of payments Check returns %v, want that their migrations are missing", err)
 	}
 	names, err := migrations.UpAll(t.Context(), db, paymentsmigrations.Set)
-	if err != nil || len(names) == 0 || !slices.Contains(names, "00211_payments.sql") {
+	if err != nil || len(names) == 0 || !slices.Contains(names, "00221_payments.sql") {
 		t.Errorf("UpAll applies %v, error %v; want the files of payments", names, err)
 	}
 	if with := migrationtest.Schema(t, db); with == core {

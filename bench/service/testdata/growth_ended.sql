@@ -13,9 +13,6 @@ WITH ended AS MATERIALIZED (
     FROM generate_series($1::bigint, $2::bigint) AS n,
          LATERAL (SELECT now() - interval '1 hour' - interval '1 year' * (1 - n / $3::bigint::float8) AS at) AS clock
 ),
-customer AS (
-    INSERT INTO customers (id) SELECT DISTINCT customer_id FROM ended ON CONFLICT DO NOTHING
-),
 orders AS (
     INSERT INTO orders (id, customer_id, status, cancel_reason, total_cents, currency, created_at, expires_at, paid_at, cancelled_at, ended_by, booked)
     SELECT id, customer_id, status, cancel_reason, 100, 'EUR', at, expires_at, CASE WHEN status = 'paid' THEN ended_at END,

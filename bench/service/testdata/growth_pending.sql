@@ -6,9 +6,6 @@ WITH wanted AS MATERIALIZED (
            now() + ($2::float8 + n * $3::float8) * interval '1 second' AS expires_at
     FROM generate_series(0, $1::bigint - 1) AS n, LATERAL (SELECT md5(random()::text || n) AS random) AS r
 ),
-customer AS (
-    INSERT INTO customers (id) VALUES ($4::uuid) ON CONFLICT DO NOTHING
-),
 orders AS (
     INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
     SELECT id, $4::uuid, 100, 'EUR', now(), expires_at FROM wanted

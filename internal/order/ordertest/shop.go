@@ -68,18 +68,10 @@ func NewAt(t testing.TB, url string, changes ...func(*order.Config)) *Shop {
 	return s
 }
 
-// Customer returns the id of a new customer, who has no row in the database yet.
+// Customer returns the id of a new customer.
 func (s *Shop) Customer(t testing.TB) uuid.UUID {
 	t.Helper()
 	return keyset.NewID()
-}
-
-// InsertCustomer adds a customer to the database, for orders that a test inserts without [order.Service.Place].
-func (s *Shop) InsertCustomer(t testing.TB) uuid.UUID {
-	t.Helper()
-	id := s.Customer(t)
-	s.Exec(t, `INSERT INTO customers (id) VALUES ($1)`, id)
-	return id
 }
 
 // Product adds a product that costs 1 euro.
@@ -145,7 +137,7 @@ func (s *Shop) PendingOrders(t testing.TB, customer uuid.UUID, n int) []uuid.UUI
 // within the last hour.
 func (s *Shop) FillTables(t testing.TB) {
 	t.Helper()
-	customer, product := s.InsertCustomer(t), s.Product(t, 20_000)
+	customer, product := s.Customer(t), s.Product(t, 20_000)
 	s.Exec(t, `
 		INSERT INTO orders (id, customer_id, status, ended_by, cancel_reason, total_cents, currency, created_at, expires_at, paid_at, cancelled_at)
 		SELECT gen_random_uuid(), $1, status,
@@ -199,7 +191,7 @@ func (s *Shop) Status(t testing.TB, id uuid.UUID) string {
 func (s *Shop) Trail(t testing.TB, id uuid.UUID) []string {
 	t.Helper()
 	text := testenv.Query[string](t, s.DB,
-		`SELECT string_agg(type || ' ' || actor, ',' ORDER BY number) FROM order_trail WHERE order_id = $1`, id)
+		`SELECT string_agg(type || ' ' || actor, ',' ORDER BY at, number) FROM order_trail WHERE order_id = $1`, id)
 	return strings.Split(text, ",")
 }
 

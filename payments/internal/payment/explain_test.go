@@ -64,7 +64,6 @@ func TestInvariantsReadFewOrders(t *testing.T) {
 func (s *shop) fillTables(t *testing.T) {
 	t.Helper()
 	customer := uuid.New()
-	s.exec(t, `INSERT INTO customers (id) VALUES ($1)`, customer)
 	s.exec(t, `
 		INSERT INTO orders (id, customer_id, status, ended_by, total_cents, currency, created_at, expires_at, hold_until, paid_at)
 		SELECT gen_random_uuid(), $1, CASE WHEN i <= 200 THEN 'pending' ELSE 'paid' END, CASE WHEN i > 200 THEN 'provider' END, 100, 'EUR', at, at + interval '30 min',

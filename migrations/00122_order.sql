@@ -2,11 +2,6 @@
 -- CHECK constraints tie an order's status to its timestamps, and its timestamps to the time when it ends unpaid, so that
 -- no statement of any package can store a late payment, an early timeout, or an order that is both paid and cancelled.
 
-CREATE TABLE customers (
-    id         uuid PRIMARY KEY,
-    created_at timestamptz NOT NULL DEFAULT now()
-);
-
 CREATE TABLE products (
     id          uuid PRIMARY KEY,
     name        text   NOT NULL CHECK (name <> ''),
@@ -24,7 +19,7 @@ CREATE TABLE products (
 -- Columns of fixed length come first, so that a row needs little padding.
 CREATE TABLE orders (
     id              uuid PRIMARY KEY,
-    customer_id     uuid        NOT NULL REFERENCES customers,
+    customer_id     uuid        NOT NULL, -- customers have no table: a sign-up gives a token with an id
     created_at      timestamptz NOT NULL,
     expires_at      timestamptz NOT NULL, -- the deadline: the order must be paid earlier, unless it is held
     -- when the order ends unless it is paid or cancelled before
@@ -64,8 +59,8 @@ CREATE TABLE orders (
             WHEN 'provider' THEN hold_until IS NOT NULL
             ELSE true
         END),
-    CONSTRAINT orders_expires_at CHECK (expires_at > created_at),
-    CONSTRAINT orders_hold_until CHECK (hold_until > expires_at),
+    CONSTRAINT orders_expires_at CHECK (expires_at > created_at AND isfinite(expires_at)),
+    CONSTRAINT orders_hold_until CHECK (hold_until > expires_at AND isfinite(hold_until)),
     CONSTRAINT orders_paid_at CHECK (paid_at < due_at),
     CONSTRAINT orders_cancelled_at CHECK ((cancelled_at < due_at) = (cancel_reason = 'customer')),
     CONSTRAINT orders_booked CHECK (NOT booked OR status <> 'pending'),
@@ -129,7 +124,8 @@ CREATE TABLE order_events (
         (type = 'rescheduled') = (deadline IS NOT NULL) AND (type = 'rescheduled' AND actor = 'operator') = (reason IS NOT NULL))
 );
 
--- The audit trail. The number sorts the entries of an order. The end has the largest number, so that it comes last.
+-- The audit trail. The time sorts the entries of an order, and the number those of one time. The end has the largest
+-- number, so that it comes last.
 CREATE VIEW order_trail AS
     SELECT id AS order_id, 0::bigint AS number, 'placed' AS type, 'customer' AS actor, created_at AS at,
            NULL::timestamptz AS deadline, NULL AS reason
@@ -143,4 +139,4 @@ CREATE VIEW order_trail AS
 DELETE FROM outbox WHERE kind = 'order.cancel';
 DELETE FROM reconcile_reports WHERE kind = 'order.cancel';
 DROP VIEW order_trail;
-DROP TABLE order_events, stock_books, order_items, orders, products, customers;
+DROP TABLE order_events, stock_books, order_items, orders, products;
