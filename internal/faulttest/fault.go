@@ -154,15 +154,6 @@ func contended(f figures) (exceeded []string) {
 	return exceeded
 }
 
-// someOverloaded checks that a service with a bound on its queue has rejected calls at once, instead of letting their
-// customers wait.
-func someOverloaded(f figures) (exceeded []string) {
-	if f.service.rejects(RejectedOverloaded) && f.rejected[RejectedOverloaded] == 0 {
-		exceeded = append(exceeded, unproven+"no call was rejected because the service was overloaded")
-	}
-	return exceeded
-}
-
 // excess returns a message for each bound that a measurement exceeded, when the bounds are slack times as wide as on an
 // idle machine.
 type excess func(slack int) []string

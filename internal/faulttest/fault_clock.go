@@ -46,20 +46,22 @@ func jumpingClock(t *testing.T, ahead float64) (env []string, jump func(ahead fl
 	return env, jump
 }
 
-// brokenLocks counts the statements that PostgreSQL cancelled because of libfaketime. A signal handler that interrupts
+// brokenWaits counts the waits that PostgreSQL ended because of libfaketime. A signal handler that interrupts
 // libfaketime reads the machine's clock instead of the server's. If the server's clock is behind the machine's,
-// PostgreSQL's timer handler then finds that all timers have expired, and cancels a wait for a lock that began a
-// millisecond ago. No test of clocks holds a lock, so each lock timeout has this cause.
-func brokenLocks(d *Deployment) int {
+// PostgreSQL's timer handler then finds that all timers have expired, and ends a wait for a lock, or for the next
+// statement of a transaction, that began a millisecond ago. No test of clocks holds a lock or stops a process, so each
+// of these timeouts has this cause.
+func brokenWaits(d *Deployment) int {
 	d.T.Helper()
 	if d.Postgres == nil { // the shared server has the machine's clock
 		return 0
 	}
 	log, err := d.Postgres.Log()
 	testenv.Must(d.T, err)
-	n := strings.Count(log, "canceling statement due to lock timeout")
+	n := strings.Count(log, "canceling statement due to lock timeout") +
+		strings.Count(log, "terminating connection due to idle-in-transaction timeout")
 	if n > 0 {
-		d.T.Logf("because of libfaketime, PostgreSQL cancelled %d waits for a lock", n)
+		d.T.Logf("because of libfaketime, PostgreSQL ended %d waits for a lock or for a statement", n)
 	}
 	return n
 }
@@ -123,7 +125,7 @@ func (*Service) ClockFaults(t *testing.T) (faults []Fault) {
 		clocks := byPostgres[seconds.postgres]
 		faults = append(faults, Fault{
 			Name: seconds.name, on: clocks.common,
-			Bound: Bound{Late: late, Answer: 2 * time.Second}, excused: brokenLocks,
+			Bound: Bound{Late: late, Answer: 2 * time.Second}, excused: brokenWaits,
 			Before: func() { clocks.jump(seconds.redis) },
 			Inject: func(d *Deployment) {
 				d.checkClocks(seconds.redis, seconds.postgres)

@@ -31,7 +31,6 @@ func (s *Service) PostgresFaults() []Fault {
 			}},
 		// A request, with its statements, times out after 8 s.
 		{Name: "hung", on: own, Bound: Bound{Late: 15 * time.Second, Answer: 12 * time.Second, Rejected: true},
-			also: someOverloaded,
 			Inject: func(d *Deployment) {
 				resume := d.suspendPostgres()
 				d.Sleep(6 * time.Second)

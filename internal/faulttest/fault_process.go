@@ -67,10 +67,10 @@ func (s *Service) ProcessFaults() []Fault {
 		{Name: "relay killed in mid-batch", on: own, withoutSweeps: true, Bound: redelivered,
 			Inject: func(d *Deployment) {
 				resume := suspend(d.T, d.redis.Pid())
-				Eventually(d.T, "a relay that has deleted rows and waits for Redis, before it commits", func() bool {
+				Eventually(d.T, "a relay that has locked rows and waits for Redis, before it commits", func() bool {
 					return d.Number(`SELECT count(*) FROM pg_stat_activity
 					WHERE datname = current_database() AND state = 'idle in transaction'
-						AND query LIKE '%DELETE FROM outbox%'`) > 0
+						AND query LIKE '%FROM outbox%'`) > 0
 				})
 				relays := d.Running("relay")
 				d.Kill(relays...)
