@@ -2,10 +2,7 @@ package app
 
 import (
 	"context"
-	"database/sql"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -78,21 +75,6 @@ var ErrUnchecked = errors.New("not checked")
 
 // Parts are the parts of a process.
 type Parts []Part
-
-// Figures returns the values of all parts by their names.
-func (all Parts) Figures(ctx context.Context, pool *sql.DB) (map[string]any, error) {
-	values := map[string]any{}
-	for _, part := range all {
-		for name, statement := range part.Figures {
-			var value []byte
-			if err := pool.QueryRowContext(ctx, statement).Scan(&value); err != nil {
-				return nil, fmt.Errorf("read the figure %s: %w", name, err)
-			}
-			values[name] = json.RawMessage(value)
-		}
-	}
-	return values, nil
-}
 
 // Violations returns the violations of the invariants of all parts. The arguments are those of [Invariants].
 func (all Parts) Violations(ctx context.Context, bound time.Duration, full bool) ([]Violation, error) {

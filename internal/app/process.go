@@ -111,6 +111,12 @@ func Listen(address string) (net.Listener, error) {
 // Run serves on ln and runs the kinds of task and the parts, until ctx ends and the drain is over. If a component
 // fails, Run stops the others and returns the error.
 func (p *Process) Run(ctx context.Context, ln net.Listener) error {
+	workers := p.runWorkers
+	for _, part := range p.Parts {
+		if part.Workers != nil {
+			workers = func(ctx context.Context) error { return part.Workers(ctx, p.runWorkers) }
+		}
+	}
 	ctx, cancel := p.drained(ctx)
 	defer cancel()
 	running, ctx := errgroup.WithContext(ctx)
@@ -122,22 +128,12 @@ func (p *Process) Run(ctx context.Context, ln net.Listener) error {
 	}
 	running.Go(func() error { p.Kinds.probe(ctx, p.Log); return nil })
 	if p.Has(Worker) {
-		running.Go(func() error { return p.workers()(ctx, p.runWorkers) })
+		running.Go(func() error { return workers(ctx) })
 	}
 	if p.Has(Reconciler) {
 		running.Go(func() error { return p.Kinds.runReconcilers(ctx) })
 	}
 	return running.Wait()
-}
-
-// workers returns the function that runs the workers: that of a part, if one has it.
-func (p *Process) workers() func(context.Context, func(context.Context) error) error {
-	for _, part := range p.Parts {
-		if part.Workers != nil {
-			return part.Workers
-		}
-	}
-	return func(ctx context.Context, run func(context.Context) error) error { return run(ctx) }
 }
 
 // runWorkers runs the components of the role Worker until ctx ends.

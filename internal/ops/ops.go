@@ -120,7 +120,7 @@ func (a *api) stats(c *gin.Context) error {
 	s["outbox"] = gin.H{"backlog": count, "oldest_seconds": oldest.Seconds()}
 	lastSweep, sweepErr := lastSweepOf(ctx, a.kinds)
 	s["last_sweep"] = lastSweep
-	figures, figuresErr := a.parts.Figures(ctx, a.base.Pool)
+	figures, figuresErr := readFigures(ctx, a.base.Pool, a.parts)
 	if err := errors.Join(outboxErr, sweepErr, figuresErr); err != nil {
 		return err
 	}

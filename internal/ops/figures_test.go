@@ -1,26 +1,28 @@
-package app
+package ops
 
 import (
 	"encoding/json"
 	"testing"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestFiguresOfATable reads the figures of a table whose columns have names of their own.
 func TestFiguresOfATable(t *testing.T) {
-	p := newSmallProcess(t)
-	testenv.Exec(t, p.Pool, `CREATE TABLE seats (id uuid, status text, held_until timestamptz, freed_at timestamptz)`)
-	testenv.Exec(t, p.Pool, `INSERT INTO seats VALUES
+	_, db := parttest.OpenDB(t, testenv.Postgres(t), 1)
+	testenv.Exec(t, db, `CREATE TABLE seats (id uuid, status text, held_until timestamptz, freed_at timestamptz)`)
+	testenv.Exec(t, db, `INSERT INTO seats VALUES
 		(gen_random_uuid(), 'pending', now() - interval '1 min', NULL), (gen_random_uuid(), 'pending', now() + interval '1 h', NULL),
 		(gen_random_uuid(), 'free', now() - interval '10 s', now()), (gen_random_uuid(), 'free', now() - interval '2 h', now() - interval '2 h')`)
-	parts := Parts{{Figures: map[string]string{
-		"seats": BacklogOf("seats", "held_until"),
-		"lateness": LatenessOf(
+	parts := app.Parts{{Figures: map[string]string{
+		"seats": app.BacklogOf("seats", "held_until"),
+		"lateness": app.LatenessOf(
 			`SELECT 'worker' AS actor, held_until AS due_at, freed_at AS ended_at FROM seats
 				WHERE freed_at IS NOT NULL`),
 	}}}
-	figures, err := parts.Figures(t.Context(), p.Pool)
+	figures, err := readFigures(t.Context(), db, parts)
 	testenv.Must(t, err)
 	var seats struct {
 		Pending int
