@@ -48,6 +48,7 @@ func (c *demoCommand) Run(ctx context.Context, program app.Program) error {
 			return err
 		}
 		defer p.close()
+		r.Options.PublicURL = r.URL
 		if err := app.MigrateUp(ctx, r.Options.DatabaseURL, io.Discard, migrations.Set); err != nil {
 			return err
 		}
@@ -81,7 +82,7 @@ func openDemoProvider(ctx context.Context, r *shop.DemoRun) (p *demoProvider, o 
 	if p.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return nil, o, fmt.Errorf("listen for the payment provider: %w", err)
 	}
-	o = payment.Options{WebhookSecret: "whsec_" + rand.Text(), PublicURL: r.URL, PaymentGrace: demoGrace}
+	o = payment.Options{WebhookSecret: "whsec_" + rand.Text(), PaymentGrace: demoGrace}
 	o.CheckoutTime = demoCheckout
 	o.StripeURL, o.StripeKey = "http://"+p.ln.Addr().String(), "sk_test_"+rand.Text()
 	o.StripeEndpointRate, o.StripeProcesses = 25, 1 // the defaults

@@ -50,7 +50,7 @@ type serveCommand struct {
 }
 
 func (c *serveCommand) check() error {
-	return app.JoinErrors(c.Check(), c.Payment.Check(c.Has(app.API)))
+	return app.JoinErrors(c.Check(), c.Payment.Check(c.Has(app.API), c.PublicURL))
 }
 
 func (c *serveCommand) Run(ctx context.Context, program app.Program) error {

@@ -41,7 +41,7 @@ func validOptions() serveCommand {
 // withProvider sets the options of a process with payments. Nothing answers at the provider's URL.
 func withProvider(o *serveCommand) {
 	o.Payment.StripeURL, o.Payment.StripeKey = "http://127.0.0.1:1", "sk_test_1"
-	o.Payment.WebhookSecret, o.Payment.PublicURL = "whsec_1", "https://shop.test"
+	o.Payment.WebhookSecret, o.PublicURL = "whsec_1", "https://shop.test"
 	o.Payment.Deployment, o.Payment.AllowTestPayments = "test", true
 }
 

@@ -27,7 +27,7 @@ func TestValidatePayments(t *testing.T) {
 		want   []string // parts of the error; nil if the options are valid
 	}{
 		{"all options", func(o *serveCommand) {
-			o.Payment.StripeKey, o.Payment.WebhookSecret, o.Payment.PublicURL = "rk_live_1", "whsec_1, whsec_2", "https://shop.test"
+			o.Payment.StripeKey, o.Payment.WebhookSecret, o.PublicURL = "rk_live_1", "whsec_1, whsec_2", "https://shop.test"
 			o.Payment.Deployment = "production"
 		}, nil},
 		{"the defaults", func(o *serveCommand) {
@@ -52,7 +52,7 @@ func TestValidatePayments(t *testing.T) {
 			o.Roles, o.Payment.StripeKey, o.Payment.Deployment = []string{"worker"}, "sk_live_1", "production"
 			o.Payment.PayAtOnce = true
 		}, []string{"SHOP_PAY_AT_ONCE", "live key"}},
-		{"wrong URLs", func(o *serveCommand) { o.Payment.StripeURL, o.Payment.PublicURL = "api.stripe.com", "shop" }, []string{"SHOP_STRIPE_URL", "SHOP_PUBLIC_URL"}},
+		{"wrong URLs", func(o *serveCommand) { o.Payment.StripeURL, o.PublicURL = "api.stripe.com", "shop" }, []string{"SHOP_STRIPE_URL", "SHOP_PUBLIC_URL"}},
 		{"no grace", func(o *serveCommand) { o.Payment.PaymentGrace = 0 }, []string{"SHOP_PAYMENT_GRACE", "1s to 24h"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

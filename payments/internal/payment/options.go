@@ -29,7 +29,6 @@ type Options struct {
 	ProviderOptions
 	WebhookSecret     string        `name:"stripe-webhook-secret" placeholder:"SECRET" help:"The secret that signs the provider's webhooks. Several secrets are separated by commas, to replace one without a gap."`
 	WebhookSecretFile string        `name:"stripe-webhook-secret-file" placeholder:"FILE" help:"The file with the webhook secret, instead of --stripe-webhook-secret."`
-	PublicURL         string        `name:"public-url" placeholder:"URL" help:"The URL of the shop's pages, where browsers return to from the checkout."`
 	CheckoutTime      time.Duration `name:"checkout-time" default:"3m" help:"The time after the opening of a checkout in which its customer can pay even if the order's deadline passes meanwhile. 0s: a checkout closes at the deadline."`
 	PaymentGrace      time.Duration `name:"payment-grace" default:"2m" help:"The time after the closing of an open checkout begins in which the provider can still report a payment. Then the order is cancelled."`
 	AllowTestPayments bool          `name:"allow-test-payments" help:"Accept a test key of the payment provider, with which customers pay with test cards, for nothing."`
@@ -55,11 +54,11 @@ func (o ProviderOptions) Check() error {
 	return app.JoinErrors(errs...)
 }
 
-// Check returns one error that names all options with wrong values. api reports whether the process serves the API.
-func (o Options) Check(api bool) error {
+// Check returns one error that names all options with wrong values. api reports whether the process serves the API, and
+// publicURL is the URL of its pages, to which browsers return from the checkout.
+func (o Options) Check(api bool, publicURL string) error {
 	errs := []error{
 		o.ProviderOptions.Check(),
-		CheckURL("public-url", o.PublicURL),
 		between("checkout-time", o.CheckoutTime, 0, time.Hour),
 		between("payment-grace", o.PaymentGrace, time.Second, 24*time.Hour),
 	}
@@ -74,7 +73,7 @@ func (o Options) Check(api bool) error {
 	}
 	if o.StripeKey != "" && api {
 		errs = append(errs, app.RequireOptions(map[string]string{
-			"stripe-webhook-secret": o.WebhookSecret, "public-url": o.PublicURL,
+			"stripe-webhook-secret": o.WebhookSecret, "public-url": publicURL,
 		}))
 	}
 	return app.JoinErrors(errs...)

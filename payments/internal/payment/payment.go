@@ -9,7 +9,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -82,7 +81,7 @@ func New(
 	refunds := refund.NewService(b.DB, connected.calls, returns.publisher, orders, b.Log, b.Metrics)
 	attempts := attempt.NewService(b.DB, connected.calls, refunds, orders, attempt.Config{
 		Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.MaxExtension(),
-		Deployment: o.Deployment, Pages: strings.TrimRight(o.PublicURL, "/"),
+		Deployment: o.Deployment, Pages: b.PublicURL,
 	}, b.Log, b.Metrics)
 	settle, settleErr := settles.kind(b, attempts.Rows(), tracer)
 	giveBack, returnErr := returns.kind(b, refunds.Rows(), tracer)
