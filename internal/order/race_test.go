@@ -1,6 +1,7 @@
 package order_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/testenv"
@@ -18,36 +18,54 @@ import (
 )
 
 // TestPayRacesTimeout has customers pay orders while a worker cancels them: exactly one of the two succeeds for each
-// order. The test takes batches of 20 orders, whose deadlines are spread over about the duration of a batch.
+// order.
 func TestPayRacesTimeout(t *testing.T) {
 	t.Parallel()
-	const batch = 20
-	orders := testenv.Rounds(800, 4_000)
 	s := newShop(t)
+	s.raceTimeout(t, testenv.Rounds(800, 4_000), s.Pay, order.Paid)
+	s.CheckInvariants(t, 0)
+}
+
+// TestExtendRacesTimeout has customers extend orders while a worker cancels them: exactly one of the two succeeds for
+// each order.
+func TestExtendRacesTimeout(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.raceTimeout(t, testenv.Rounds(200, 1000), s.Extend, order.Pending)
+	s.CheckTrails(t)
+}
+
+// raceTimeout has customers change orders while a worker cancels them. It takes batches of 20 orders, whose deadlines
+// are spread over about the duration of a batch. An order that is changed in time has a status afterwards.
+func (s *shop) raceTimeout(
+	t *testing.T, orders int, change func(ctx context.Context, customer, id uuid.UUID) (*order.Order, error),
+	status order.Status,
+) {
+	t.Helper()
+	const batch = 20
 	customer := s.Customer(t)
-	paid, timedOut := 0, 0
+	changed, timedOut := 0, 0
 	spread := 10 * time.Millisecond
 	for ids := range slices.Chunk(s.PendingOrders(t, customer, orders), batch) {
 		s.spreadDeadlines(t, ids, spread)
-		won := s.race(t, customer, ids)
+		won := s.race(t, ids, func(id uuid.UUID) error { _, err := change(t.Context(), customer, id); return err })
 		spread = nextSpread(spread, won)
-		for i, status := range s.statuses(t, ids) {
+		for i, got := range s.statuses(t, ids) {
 			switch {
-			case won[i] && status == order.Paid:
-				paid++
-			case !won[i] && status == order.Cancelled:
+			case won[i] && got == status:
+				changed++
+			case !won[i] && got == order.Cancelled:
 				timedOut++
 			default:
-				t.Errorf("order %s is %s, and its payment succeeded: %v", ids[i], status, won[i])
+				t.Errorf("order %s is %s, and its change succeeded: %v", ids[i], got, won[i])
 			}
 		}
 	}
-	t.Logf("of %d orders %d were paid and %d timed out", orders, paid, timedOut)
-	if least := orders / 5; paid < least || timedOut < least {
-		t.Errorf("too few races between payments and timeouts: %d orders were paid and %d timed out, want at least "+
-			"%d of each", paid, timedOut, least)
+	t.Logf("of %d orders %d were changed and %d timed out", orders, changed, timedOut)
+	if least := orders / 10; changed < least || timedOut < least {
+		t.Errorf("too few races: %d orders were changed and %d timed out, want at least %d of each", changed, timedOut,
+			least)
 	}
-	s.CheckInvariants(t, 0)
 }
 
 // spreadDeadlines gives each order a random deadline between now and spread.
@@ -88,98 +106,40 @@ func nextSpread(spread time.Duration, won []bool) time.Duration {
 	return spread * 4 / 5
 }
 
-// race pays orders while it cancels those that are due, until none is pending. It reports which payments succeeded.
-func (s *shop) race(t *testing.T, customer uuid.UUID, ids []uuid.UUID) []bool {
+// race changes orders, until none is left, while it cancels those that are due. It reports which changes succeeded.
+func (s *shop) race(t *testing.T, ids []uuid.UUID, change func(id uuid.UUID) error) []bool {
+	t.Helper()
 	won := make([]bool, len(ids))
-	var racers sync.WaitGroup
-	const customers = 4
-	for first := range customers {
-		racers.Go(func() {
-			for i := first; i < len(ids); i += customers {
-				_, err := s.Pay(t.Context(), customer, ids[i])
+	var customers, workers sync.WaitGroup
+	const parallel = 4
+	for first := range parallel {
+		customers.Go(func() {
+			for i := first; i < len(ids); i += parallel {
+				err := change(ids[i])
 				if won[i] = err == nil; !won[i] && parttest.ClassOf(err) != order.DeadlinePassed {
-					t.Errorf("pay: %v", err)
+					t.Error(err)
 				}
 			}
 		})
 	}
+	over := make(chan struct{})
 	for range 2 {
-		racers.Go(func() { s.cancelUntilDone(t, ids) })
-	}
-	racers.Wait()
-	return won
-}
-
-// cancelUntilDone passes orders to the worker's handler again and again, until none is pending.
-func (s *shop) cancelUntilDone(t *testing.T, ids []uuid.UUID) {
-	tasks := make([]delay.Task, len(ids))
-	for i, id := range ids {
-		tasks[i].ID = id.String()
-	}
-	for len(tasks) > 0 {
-		outcomes, err := s.Handle(t.Context(), tasks)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		var again []delay.Task
-		for i, outcome := range outcomes {
-			if outcome != delay.Done() {
-				again = append(again, tasks[i])
-			}
-		}
-		tasks = again
-	}
-}
-
-// TestExtendRacesTimeout has customers extend orders while a worker cancels them: exactly one of the two succeeds for
-// each order. As in TestPayRacesTimeout, deadlines are spread over about the duration of a batch.
-func TestExtendRacesTimeout(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	customer := s.Customer(t)
-	orders := testenv.Rounds(200, 1000)
-	extended, timedOut := 0, 0
-	spread := 15 * time.Millisecond
-	for ids := range slices.Chunk(s.PendingOrders(t, customer, orders), 20) {
-		s.spreadDeadlines(t, ids, spread)
-		won := make([]bool, len(ids))
-		var racers sync.WaitGroup
-		racers.Go(func() {
-			for i, id := range ids {
-				_, err := s.Extend(t.Context(), customer, id)
-				if won[i] = err == nil; !won[i] && parttest.ClassOf(err) != order.DeadlinePassed {
-					t.Errorf("extend: %v", err)
+		workers.Go(func() {
+			for {
+				s.Deliver(t, ids...)
+				select {
+				case <-over:
+					return
+				default:
 				}
 			}
 		})
-		for range 2 {
-			racers.Go(func() {
-				for range 5 {
-					s.Deliver(t, ids...)
-				}
-			})
-		}
-		racers.Wait()
-		spread = nextSpread(spread, won)
-		s.Deliver(t, ids...)
-		for i, id := range ids {
-			switch status := s.Status(t, id); {
-			case won[i] && status == "pending":
-				extended++
-			case !won[i] && status == "cancelled timeout":
-				timedOut++
-			default:
-				t.Errorf("order %s is %s, and its extension succeeded: %v", id, status, won[i])
-			}
-		}
 	}
-	t.Logf("%d orders were extended and %d timed out", extended, timedOut)
-	if least := orders / 20; extended < least || timedOut < least {
-		t.Errorf("too few races: %d orders were extended and %d timed out, want at least %d of each", extended,
-			timedOut, least)
-	}
-	s.CheckTrails(t)
+	customers.Wait()
+	close(over)
+	workers.Wait()
+	s.Deliver(t, ids...)
+	return won
 }
 
 // TestNoDeadlocks runs in parallel all operations that lock several products. The lines of the orders name the products
