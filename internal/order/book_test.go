@@ -119,11 +119,7 @@ func TestInterruptedBooking(t *testing.T) {
 			unlock := testenv.HoldLock(t, s.DB, `SELECT FROM stock_books FOR UPDATE`)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			done := make(chan error, 1)
-			go func() {
-				_, err := s.Store.Book(ctx)
-				done <- err
-			}()
+			done := async(func() error { _, err := s.Store.Book(ctx); return err })
 			testenv.AwaitLockWait(t, s.DB)
 			interrupt(t, s, stop)
 			select {

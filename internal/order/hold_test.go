@@ -36,8 +36,7 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 			`UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE id = $1`, "paid"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			customer, product := s.Customer(t), s.Product(t, 1)
-			id := s.MustPlace(t, customer, line(product, 1)).ID
+			customer, id := s.pending(t)
 			s.Do(t, test.setup, customer, id)
 			// The statement has its snapshot when it waits for the advisory lock, which the test adds to it.
 			const lock = `pg_advisory_xact_lock(1)`
@@ -48,11 +47,10 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 				t.Fatalf("cancel_due.sql has no line %q", condition)
 			}
 			release := testenv.HoldLock(t, s.DB, `SELECT `+lock)
-			done := make(chan error, 1)
-			go func() {
+			done := async(func() error {
 				_, err := s.DB.ExecContext(t.Context(), statement, []uuid.UUID{id}, "worker")
-				done <- err
-			}()
+				return err
+			})
 			testenv.AwaitLockWait(t, s.DB)
 			s.Exec(t, test.change, id)
 			release()
@@ -71,8 +69,7 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	customer, product := s.Customer(t), s.Product(t, 1)
-	id := s.MustPlace(t, customer, line(product, 1)).ID
+	customer, id := s.pending(t)
 	s.Hold(t, id)
 	s.Pass(t, id, timeout)
 	if left, ok := s.Deliver(t, id)[0].Retry(); !ok || !ordertest.Near(left, holdTime) {

@@ -21,12 +21,8 @@ func TestChangesNotifyPages(t *testing.T) {
 	place := func() *order.Order { return s.MustPlace(t, customer, line(product, 1)) }
 	paid, cancelled, late, overdue := place(), place(), place(), place()
 	for range 2 {
-		if _, err := s.Pay(t.Context(), customer, paid.ID); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Cancel(t.Context(), customer, cancelled.ID); err != nil {
-			t.Fatal(err)
-		}
+		s.Do(t, "pay", customer, paid.ID)
+		s.Do(t, "cancel", customer, cancelled.ID)
 	}
 	s.Expire(t, late.ID)
 	for range 2 {

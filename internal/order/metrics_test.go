@@ -23,12 +23,8 @@ func TestMetrics(t *testing.T) {
 	paid, cancelled, late, repaired := s.MustPlace(t, customer, line(product, 1)), s.MustPlace(t, customer, line(product, 1)),
 		s.MustPlace(t, customer, line(product, 1)), s.MustPlace(t, customer, line(product, 1))
 	for range 2 {
-		if _, err := s.Pay(t.Context(), customer, paid.ID); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Cancel(t.Context(), customer, cancelled.ID); err != nil {
-			t.Fatal(err)
-		}
+		s.Do(t, "pay", customer, paid.ID)
+		s.Do(t, "cancel", customer, cancelled.ID)
 	}
 	s.Expire(t, late.ID)
 	s.Deliver(t, late.ID, paid.ID, repaired.ID, uuid.New())

@@ -216,11 +216,7 @@ func TestStockAddedDuringLockWait(t *testing.T) {
 			customer, product := s.Customer(t), s.Product(t, 1)
 			s.Exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
 			release := testenv.HoldLock(t, s.DB, change, product)
-			placed := make(chan error, 1)
-			go func() {
-				err := s.try(t, customer, line(product, 1))
-				placed <- err
-			}()
+			placed := async(func() error { return s.try(t, customer, line(product, 1)) })
 			testenv.AwaitLockWait(t, s.DB)
 			release()
 			if err := <-placed; err != nil {

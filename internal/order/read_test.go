@@ -17,7 +17,7 @@ import (
 func TestWhereFindsOrders(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	id := s.MustPlace(t, s.Customer(t), line(s.Product(t, 1), 1)).ID
+	_, id := s.pending(t)
 	for text, want := range map[string]bool{
 		id.String(): true, strings.ToUpper(id.String()): true,
 		uuid.NewString(): false, "another": false, "": false,
@@ -41,7 +41,7 @@ func where(t *testing.T, s *shop, id uuid.UUID) app.FoundRow {
 func TestWhereSaysTheState(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	id := s.MustPlace(t, s.Customer(t), line(s.Product(t, 1), 1)).ID
+	_, id := s.pending(t)
 	row := where(t, s, id)
 	if row.Kind != order.CancelKind || row.Status != "pending" || row.Held || row.EndedAt != nil || row.EndedBy != "" {
 		t.Errorf("a pending order is %+v, want it pending, with the kind %s", row, order.CancelKind)

@@ -22,8 +22,7 @@ import (
 func TestRescheduleOwesTheTask(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	customer, product := s.Customer(t), s.Product(t, 1)
-	id := s.MustPlace(t, customer, line(product, 1)).ID
+	customer, id := s.pending(t)
 	s.Exec(t, `DELETE FROM outbox`)
 	s.Published.Take()
 
@@ -52,8 +51,7 @@ func TestRescheduleOwesTheTask(t *testing.T) {
 func TestRescheduleIsIdempotent(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	customer, product := s.Customer(t), s.Product(t, 1)
-	id := s.MustPlace(t, customer, line(product, 1)).ID
+	customer, id := s.pending(t)
 	deadline := time.Now().Add(time.Hour + 300*time.Nanosecond) // the database stores microseconds
 	for range 2 {
 		o, err := s.Reschedule(t.Context(), id, deadline, "the bank was away")

@@ -70,8 +70,7 @@ func TestCommitsWaitForStandby(t *testing.T) {
 	for _, c := range calls {
 		for _, end := range []func(int, context.CancelFunc){c.end, cancelled} { // the second time, the change is committed
 			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() { done <- c.do(ctx) }()
+			done := async(func() error { return c.do(ctx) })
 			waited := false
 			testenv.Eventually(t, "the end of a "+c.name, func() bool {
 				if pid, err := waiting(); err == nil && pid != 0 {
