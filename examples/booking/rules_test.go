@@ -582,7 +582,7 @@ func TestBookingSchemaRejectsInvalidRows(t *testing.T) {
 		`idempotency_key = 'key'`,
 	} {
 		_, err := c.db.ExecContext(t.Context(), `UPDATE bookings SET `+set+` WHERE id = $1`, b.ID)
-		if !postgres.Rejected(err) {
+		if postgres.Classify(err) != postgres.Rejected {
 			t.Errorf("%s: error %v, want that of a constraint", set, err)
 		}
 	}

@@ -184,7 +184,7 @@ func TestInviteSchemaRejectsInvalidRows(t *testing.T) {
 		`expires_at = created_at`,
 	} {
 		_, err := g.db.ExecContext(t.Context(), `UPDATE invitations SET `+set+` WHERE id = $1`, id)
-		if !postgres.Rejected(err) {
+		if postgres.Classify(err) != postgres.Rejected {
 			t.Errorf("%s: error %v, want that of a constraint", set, err)
 		}
 	}

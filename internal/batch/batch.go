@@ -2,7 +2,7 @@
 // transaction for 200 items costs PostgreSQL little more than one for a single item, because it begins, commits and
 // syncs the log once.
 //
-// A caller passes an item to [Queue.Do] and waits for its result. A lane is a goroutine that handles one batch after
+// A caller passes an item to [Batcher.Do] and waits for its result. A lane is a goroutine that handles one batch after
 // the other. No timer collects items: an item on an idle queue goes alone and at once, and a batch forms while all
 // lanes are busy.
 //
@@ -28,9 +28,9 @@ import (
 // was done for the item.
 var ErrOverloaded = errors.New("batch: more items arrive than the queue handles: nothing was done, try again in a moment")
 
-// Queue handles items in batches, by functions that return the errors of PostgreSQL, wrapped or not, because the queue
-// decides by their codes what to do next. The exported fields are set before the first item.
-type Queue[T comparable] struct {
+// Batcher handles items in batches, by functions that return the errors of PostgreSQL, wrapped or not, because their
+// codes decide what is done next. The exported fields are set before the first item.
+type Batcher[T comparable] struct {
 	// Run handles a batch in one transaction, in order of arrival, and writes the results into the items. It waits for
 	// locks only for as long as sessions usually keep them, and then returns the error lock_not_available (55P03). With
 	// skipLocked it leaves out the items that need a row which another session has locked, and returns them.
@@ -59,7 +59,7 @@ type Queue[T comparable] struct {
 	skipping  sync.Mutex   // so that one batch at a time does so, and none leaves out what another lane has locked
 }
 
-// waiter is an item whose caller waits in [Queue.Do].
+// waiter is an item whose caller waits in [Batcher.Do].
 type waiter[T comparable] struct {
 	item T
 	err  error         // why the item was not handled
@@ -67,8 +67,8 @@ type waiter[T comparable] struct {
 }
 
 // Admit returns [ErrOverloaded] while Do would reject an item. Call it before anything else is done for an item.
-func (q *Queue[T]) Admit() error {
-	if q.items.Load() >= q.MaxItems {
+func (b *Batcher[T]) Admit() error {
+	if b.items.Load() >= b.MaxItems {
 		return ErrOverloaded
 	}
 	return nil
@@ -76,19 +76,19 @@ func (q *Queue[T]) Admit() error {
 
 // Do puts an item into the queue, and waits until it was handled. It returns [ErrOverloaded] if the item is rejected.
 // After any other error the item may or may not have been handled: if ctx has ended, it may still be handled later.
-func (q *Queue[T]) Do(ctx context.Context, item T) error {
-	if q.items.Add(1) > q.MaxItems {
-		q.items.Add(-1)
+func (b *Batcher[T]) Do(ctx context.Context, item T) error {
+	if b.items.Add(1) > b.MaxItems {
+		b.items.Add(-1)
 		return ErrOverloaded
 	}
 	w := &waiter[T]{item: item, done: make(chan struct{})}
-	q.mu.Lock()
-	q.waiting = append(q.waiting, w)
-	if q.busy < q.Lanes {
-		q.busy++
-		go q.lane()
+	b.mu.Lock()
+	b.waiting = append(b.waiting, w)
+	if b.busy < b.Lanes {
+		b.busy++
+		go b.lane()
 	}
-	q.mu.Unlock()
+	b.mu.Unlock()
 	select {
 	case <-w.done:
 		return w.err
@@ -98,92 +98,92 @@ func (q *Queue[T]) Do(ctx context.Context, item T) error {
 }
 
 // lane handles one batch after the other, until the queue is empty.
-func (q *Queue[T]) lane() {
-	for batch := q.next(); len(batch) > 0; batch = q.next() {
-		ctx, cancel := context.WithTimeout(context.Background(), q.Timeout)
-		if handled := q.handle(ctx, batch); len(handled) > 0 {
-			q.AfterCommit(ctx, handled)
+func (b *Batcher[T]) lane() {
+	for batch := b.next(); len(batch) > 0; batch = b.next() {
+		ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
+		if handled := b.handle(ctx, batch); len(handled) > 0 {
+			b.AfterCommit(ctx, handled)
 		}
 		cancel()
 	}
 }
 
 // next removes a batch from the queue. If the queue is empty, the lane ends.
-func (q *Queue[T]) next() []*waiter[T] {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n := min(len(q.waiting), q.Size)
+func (b *Batcher[T]) next() []*waiter[T] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(len(b.waiting), b.Size)
 	if n == 0 {
-		q.busy--
+		b.busy--
 	}
-	batch := slices.Clone(q.waiting[:n])
-	q.waiting = slices.Delete(q.waiting, 0, n)
+	batch := slices.Clone(b.waiting[:n])
+	b.waiting = slices.Delete(b.waiting, 0, n)
 	return batch
 }
 
 // handle handles a batch, and returns the items that were handled in the lane.
-func (q *Queue[T]) handle(ctx context.Context, batch []*waiter[T]) (handled []T) {
-	locked, err := q.run(ctx, batch)
-	outage := postgres.Away(err) || postgres.Deadlocked(err) || postgres.StatementTimedOut(err)
+func (b *Batcher[T]) handle(ctx context.Context, batch []*waiter[T]) (handled []T) {
+	locked, err := b.run(ctx, batch)
+	outage := postgres.Classify(err) == postgres.Outage || postgres.Deadlocked(err) || postgres.StatementTimedOut(err)
 	if err != nil && !outage && len(batch) > 1 { // an item may be the cause, and the others must not fail with it
 		for i := range batch {
-			handled = append(handled, q.handle(ctx, batch[i:i+1])...)
+			handled = append(handled, b.handle(ctx, batch[i:i+1])...)
 		}
 		return handled
 	}
 	for _, w := range batch {
 		if slices.Contains(locked, w.item) {
-			go q.handleLocked(w)
+			go b.handleLocked(w)
 			continue
 		}
 		if err == nil {
 			handled = append(handled, w.item)
 		}
-		q.end(w, err)
+		b.end(w, err)
 	}
 	return handled
 }
 
 // run runs a batch. If the batch does not get its locks, it is run again and leaves out what is locked. So do the
 // batches of the next second, because a row that was locked for long may stay so.
-func (q *Queue[T]) run(ctx context.Context, batch []*waiter[T]) (locked []T, err error) {
+func (b *Batcher[T]) run(ctx context.Context, batch []*waiter[T]) (locked []T, err error) {
 	items := make([]T, len(batch))
 	for i, w := range batch {
 		items[i] = w.item
 	}
-	if time.Now().UnixMicro() > q.skipUntil.Load() {
-		if locked, err = q.try(ctx, items, false); !postgres.LockTimedOut(err) {
+	if time.Now().UnixMicro() > b.skipUntil.Load() {
+		if locked, err = b.try(ctx, items, false); !postgres.LockTimedOut(err) {
 			return locked, err
 		}
-		q.skipUntil.Store(time.Now().Add(time.Second).UnixMicro())
+		b.skipUntil.Store(time.Now().Add(time.Second).UnixMicro())
 	}
-	q.skipping.Lock()
-	defer q.skipping.Unlock()
-	return q.try(ctx, items, true)
+	b.skipping.Lock()
+	defer b.skipping.Unlock()
+	return b.try(ctx, items, true)
 }
 
 // try calls Run, and makes a panic an error of the items. The panic would end the process otherwise.
-func (q *Queue[T]) try(ctx context.Context, items []T, skipLocked bool) (locked []T, err error) {
+func (b *Batcher[T]) try(ctx context.Context, items []T, skipLocked bool) (locked []T, err error) {
 	defer recoverAs(&err)
-	return q.Run(ctx, items, skipLocked)
+	return b.Run(ctx, items, skipLocked)
 }
 
 // handleLocked handles an item that a batch has left out.
-func (q *Queue[T]) handleLocked(w *waiter[T]) {
-	ctx, cancel := context.WithTimeout(context.Background(), q.Timeout)
+func (b *Batcher[T]) handleLocked(w *waiter[T]) {
+	ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
 	defer cancel()
 	err := func() (err error) {
 		defer recoverAs(&err)
-		return q.RunLocked(ctx, w.item)
+		return b.RunLocked(ctx, w.item)
 	}()
-	q.end(w, err)
+	b.end(w, err)
 	if err == nil {
-		q.AfterCommit(ctx, []T{w.item})
+		b.AfterCommit(ctx, []T{w.item})
 	}
 }
 
-func (q *Queue[T]) end(w *waiter[T], err error) {
-	q.items.Add(-1)
+func (b *Batcher[T]) end(w *waiter[T], err error) {
+	b.items.Add(-1)
 	w.err = err
 	close(w.done)
 }

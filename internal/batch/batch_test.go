@@ -49,10 +49,10 @@ type table struct {
 	unlock chan struct{} // closed when the rows of the locked items are free
 }
 
-// newQueue returns a queue and its table. With one lane, a test can tell which calls follow each other.
-func newQueue(lanes int) (*batch.Queue[*item], *table) {
+// newBatcher returns a batcher and its table. With one lane, a test can tell which calls follow each other.
+func newBatcher(lanes int) (*batch.Batcher[*item], *table) {
 	t := &table{unlock: make(chan struct{})}
-	return &batch.Queue[*item]{
+	return &batch.Batcher[*item]{
 		Run: t.run, RunLocked: t.runLocked, AfterCommit: func(_ context.Context, items []*item) {
 			t.record("after", items...)
 			<-time.After(commitTime)
@@ -134,7 +134,7 @@ type result struct {
 }
 
 // start passes items to a queue, in their order.
-func start(q *batch.Queue[*item], names ...string) (results []*result) {
+func start(q *batch.Batcher[*item], names ...string) (results []*result) {
 	began := time.Now()
 	for _, name := range names {
 		r := &result{done: make(chan struct{})}
@@ -153,7 +153,7 @@ func start(q *batch.Queue[*item], names ...string) (results []*result) {
 // batch has run, and the lane begins the next one after AfterCommit.
 func TestBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, table := newQueue(2)
+		q, table := newBatcher(2)
 		var names []string
 		for n := range 2 + size + 1 {
 			names = append(names, fmt.Sprint(n))
@@ -191,7 +191,7 @@ func TestBadItemFailsAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q, table := newQueue(1)
+				q, table := newBatcher(1)
 				names, good := []string{"x"}, []string{"x"}
 				for n, kind := range kinds {
 					name := map[rune]string{'b': "bad ", 'p': "panics ", 's': "stuck "}[kind] + fmt.Sprint(n)
@@ -232,7 +232,7 @@ func TestBadItemFailsAlone(t *testing.T) {
 // TestOutageFailsWholeBatch checks that a batch is not run item by item if no item could be handled.
 func TestOutageFailsWholeBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, table := newQueue(1)
+		q, table := newBatcher(1)
 		table.unavailable = true
 		for n, r := range start(q, "a", "b", "c") {
 			if <-r.done; !errors.Is(r.err, errUnavailable) {
@@ -247,7 +247,7 @@ func TestOutageFailsWholeBatch(t *testing.T) {
 // and those of later batches do not wait, except for one batch in a second.
 func TestLockedRowDelaysNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, table := newQueue(1)
+		q, table := newBatcher(1)
 		first := start(q, "x", "locked a", "b", "locked c")
 		if <-first[2].done; first[2].err != nil || first[2].after != runTime+commitTime+runTime+lockWait+runTime {
 			t.Errorf("the item beside the locked ones: Do returns %v after %v", first[2].err, first[2].after)
@@ -301,7 +301,7 @@ func TestRowLockedForLong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q, table := newQueue(1)
+				q, table := newBatcher(1)
 				time.AfterFunc(test.free, func() { close(table.unlock) })
 				r := start(q, test.item)[0]
 				if <-r.done; r.err == nil || !strings.Contains(r.err.Error(), test.want) || r.after > 2*timeLimit {
@@ -317,7 +317,7 @@ func TestRowLockedForLong(t *testing.T) {
 // the items whose rows the other lane has locked.
 func TestOneBatchSkipsAtATime(t *testing.T) {
 	var running, most, skipped atomic.Int64
-	q := &batch.Queue[*item]{
+	q := &batch.Batcher[*item]{
 		Run: func(_ context.Context, _ []*item, skipLocked bool) ([]*item, error) {
 			if !skipLocked {
 				return nil, errLockTimeout
@@ -350,7 +350,7 @@ func TestOneBatchSkipsAtATime(t *testing.T) {
 // callers have gone.
 func TestBoundOnItems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, table := newQueue(1)
+		q, table := newBatcher(1)
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error, maxItems)
 		for n := range maxItems {

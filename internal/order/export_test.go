@@ -36,7 +36,7 @@ const MaxPlacements = maxPlacements
 // Lanes are the lanes of a service's placements. A test holds them, so that it decides which placements make up a
 // batch.
 type Lanes struct {
-	placements *batch.Queue[*placing]
+	placements *batch.Batcher[*placing]
 	holder     sync.Mutex // locked while the lanes are held
 }
 

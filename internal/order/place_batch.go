@@ -51,9 +51,9 @@ const (
 	turnWait        = 3 * time.Second
 )
 
-// placementQueue returns the queue in which placements wait for their batches.
-func (s *Service) placementQueue() *batch.Queue[*placing] {
-	return &batch.Queue[*placing]{
+// newBatcher returns the batcher in which placements wait for their batches.
+func (s *Service) newBatcher() *batch.Batcher[*placing] {
+	return &batch.Batcher[*placing]{
 		Run: s.placeBatch, RunLocked: s.placeLocked, AfterCommit: s.publishTasks,
 		Lanes: placementLanes, Size: maxBatch, MaxItems: maxPlacements, Timeout: placementTimeout,
 	}
@@ -74,7 +74,7 @@ type placing struct {
 	task delay.Message // cancels the placed order at its deadline
 }
 
-// placeBatch is the Run of the queue: it runs the transaction for a batch, and repeats it if the connection is lost.
+// placeBatch is the Run of the batcher: it runs the transaction for a batch, and repeats it if the connection is lost.
 // That is safe, because the repetition finds the orders that the lost transaction has placed by their ids. It also
 // repeats the transaction if a session that takes none of its locks has used one of the idempotency keys meanwhile.
 func (s *Service) placeBatch(
@@ -85,7 +85,7 @@ func (s *Service) placeBatch(
 	const maxRuns = 3 // one repetition usually suffices
 	for run := range maxRuns {
 		err = s.placeOnce(ctx, placings, skipLocked, run > 0)
-		lost := postgres.Away(err) && ctx.Err() == nil
+		lost := postgres.Classify(err) == postgres.Outage && ctx.Err() == nil
 		if !lost && !postgres.Duplicate(err) {
 			break
 		}
@@ -106,7 +106,7 @@ func (s *Service) placeBatch(
 	return locked, nil
 }
 
-// placeLocked is the RunLocked of the queue: it waits until no other session has locked the products of a placement,
+// placeLocked is the RunLocked of the batcher: it waits until no other session has locked the products of a placement,
 // and places it. Meanwhile it keeps no lock, so that placements of other products go on.
 func (s *Service) placeLocked(ctx context.Context, p *placing) error {
 	products := make([]string, len(p.Lines))
@@ -397,7 +397,7 @@ func queuePlaced(tx *postgres.Tx, accepted []*placing) {
 		FROM unnest($1::uuid[], $2::bigint[]) AS s (id, quantity) WHERE p.id = s.id`, reserved, units)
 }
 
-// publishTasks is the AfterCommit of the queue: it publishes the tasks of the orders that a batch has placed. The
+// publishTasks is the AfterCommit of the batcher: it publishes the tasks of the orders that a batch has placed. The
 // callers of Place do not wait for Redis: the orders and the outbox rows of their tasks are committed.
 func (s *Service) publishTasks(ctx context.Context, placings []*placing) {
 	var msgs []delay.Message

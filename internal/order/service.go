@@ -51,8 +51,8 @@ type Service struct {
 	log     *slog.Logger
 	metrics metrics
 
-	placements *batch.Queue[*placing] // the placements that wait for their batches
-	turns      *postgres.KeyGate      // for the placements that wait for a locked product
+	placements *batch.Batcher[*placing] // the placements that wait for their batches
+	turns      *postgres.KeyGate        // for the placements that wait for a locked product
 }
 
 // NewService returns a service for the orders of a store. It registers its metrics with reg.
@@ -72,7 +72,7 @@ func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prome
 		}
 	}
 	service := &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg)}
-	service.placements = service.placementQueue()
+	service.placements = service.newBatcher()
 	service.turns = postgres.NewKeyGate(turnsPerProduct, turnWait)
 	return service
 }

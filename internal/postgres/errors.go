@@ -24,48 +24,58 @@ var noFaults = []string{"42501", "42P01", "42704"}
 // codeReadOnly is the code of the error of a change on a standby, or on a server that was made read-only.
 const codeReadOnly = "25006"
 
-// Unavailable reports whether the cause of an error is probably the database or the network, and not the statement, so
-// that the same statement may succeed later. The server cannot be reached, or is stopping, full, read-only or too slow,
-// the role lacks a privilege, or the server ended the transaction to resolve a deadlock. The error of an ended context
-// counts too.
-//
-// If the server has [Answered], the code alone does not prove that: a trigger can raise any code because of one row.
-func Unavailable(err error) bool {
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return true
-	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+// Cause is what an error is due to, as [Classify] finds out.
+type Cause int
+
+const (
+	// Unknown: the error is not one of the database, or there is none.
+	Unknown Cause = iota
+	// Rejected: PostgreSQL answered that the statement, or one of its values, is wrong. It would fail again.
+	Rejected
+	// Postponed: PostgreSQL answered, but could not execute the statement now, because of a lock, a missing privilege
+	// or a full disk, for instance. The session goes on, and a statement on other rows may succeed now. So the rows may
+	// be the cause after all: a trigger can raise any code because of one row.
+	Postponed
+	// Outage: no statement can succeed now, because the server cannot be reached, or is stopping, read-only or too
+	// slow, or because the context has ended. A session with a read-only server does not go on: see [Open].
+	Outage
+)
+
+// Classify returns the cause of an error, which may be wrapped.
+func Classify(err error) Cause {
+	_, unreachable := errors.AsType[*pgconn.ConnectError](err)
+	pg, answered := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case unreachable:
+		return Outage
+	case answered:
 		has := func(prefix string) bool { return strings.HasPrefix(pg.Code, prefix) }
-		return slices.ContainsFunc(noFaults, has) || !slices.ContainsFunc(faults, has)
+		ended := pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC" || pg.Code == codeReadOnly
+		switch {
+		case slices.ContainsFunc(faults, has) && !slices.ContainsFunc(noFaults, has):
+			return Rejected
+		case ended:
+			return Outage
+		}
+		return Postponed
 	}
-	if _, ok := errors.AsType[net.Error](err); ok {
-		return true
+	_, network := errors.AsType[net.Error](err)
+	if network || pgconn.SafeToRetry(err) {
+		return Outage
 	}
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, driver.ErrBadConn) || errors.Is(err, errUnreplicated) || errors.Is(err, ErrBusy) ||
-		pgconn.SafeToRetry(err)
+	for _, outage := range []error{
+		context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, driver.ErrBadConn, errUnreplicated, ErrBusy,
+	} {
+		if errors.Is(err, outage) {
+			return Outage
+		}
+	}
+	return Unknown
 }
 
-// Answered reports whether PostgreSQL answered a statement with an error, and the session goes on. Then a statement on
-// other rows may succeed, whatever the code of the error. A session with a read-only server does not go on: see [Open].
-func Answered(err error) bool {
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return false
-	}
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.SeverityUnlocalized != "FATAL" && pg.SeverityUnlocalized != "PANIC" && pg.Code != codeReadOnly
-}
-
-// Away reports whether the database is [Unavailable] and has not [Answered]: no statement can succeed now.
-func Away(err error) bool { return Unavailable(err) && !Answered(err) }
-
-// Rejected reports whether PostgreSQL answered that the statement, or one of its values, is wrong. The same statement
-// would fail again.
-func Rejected(err error) bool {
-	_, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && !Unavailable(err)
-}
+// Unavailable reports whether the cause of an error is probably the database or the network, and not the statement, so
+// that the same statement may succeed later.
+func Unavailable(err error) bool { return Classify(err) >= Postponed }
 
 // StatementTimedOut reports whether PostgreSQL ended a statement because it ran longer than statement_timeout.
 // [Unavailable] reports true for such an error too, although the rows of the statement may be the cause.

@@ -80,8 +80,8 @@ func TestUnavailable(t *testing.T) {
 				if got := postgres.Unavailable(err); got != test.want {
 					t.Errorf("SQLSTATE %s%s: Unavailable returns %v, want %v", class, code, got, test.want)
 				}
-				if got := postgres.Rejected(err); got == test.want {
-					t.Errorf("SQLSTATE %s%s: Rejected returns %v, want %v", class, code, got, !test.want)
+				if got := postgres.Classify(err); (got == postgres.Rejected) == test.want {
+					t.Errorf("SQLSTATE %s%s: Classify returns %v, want Rejected: %v", class, code, got, !test.want)
 				}
 			}
 		}
@@ -94,30 +94,28 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestAnswered checks after which errors a statement on other rows may succeed.
-func TestAnswered(t *testing.T) {
+// TestClassify checks after which errors a statement on other rows may succeed.
+func TestClassify(t *testing.T) {
 	answer := func(severity, code string) error {
 		return fmt.Errorf("cancel: %w", &pgconn.PgError{SeverityUnlocalized: severity, Code: code})
 	}
 	for name, test := range map[string]struct {
 		err  error
-		want bool
+		want postgres.Cause
 	}{
-		"a row":                 {answer("ERROR", "23514"), true},
-		"a missing privilege":   {answer("ERROR", "42501"), true},
-		"any code of a trigger": {answer("ERROR", "57P01"), true},
-		"a server that stops":   {answer("FATAL", "57P01"), false},
-		"an idle transaction":   {answer("FATAL", "25P03"), false},
-		"a broken server":       {answer("PANIC", "XX000"), false},
-		"a read-only server":    {answer("ERROR", "25006"), false},
-		"no server":             {context.DeadlineExceeded, false},
-		"no error":              {nil, false},
+		"a row":                 {answer("ERROR", "23514"), postgres.Rejected},
+		"a missing privilege":   {answer("ERROR", "42501"), postgres.Postponed},
+		"any code of a trigger": {answer("ERROR", "57P01"), postgres.Postponed},
+		"a server that stops":   {answer("FATAL", "57P01"), postgres.Outage},
+		"an idle transaction":   {answer("FATAL", "25P03"), postgres.Outage},
+		"a broken server":       {answer("PANIC", "XX000"), postgres.Outage},
+		"a read-only server":    {answer("ERROR", "25006"), postgres.Outage},
+		"no server":             {context.DeadlineExceeded, postgres.Outage},
+		"a closed pool":         {errors.New("sql: database is closed"), postgres.Unknown},
+		"no error":              {nil, postgres.Unknown},
 	} {
-		if got := postgres.Answered(test.err); got != test.want {
-			t.Errorf("%s: Answered returns %v, want %v", name, got, test.want)
-		}
-		if got, want := postgres.Away(test.err), test.err != nil && !test.want; got != want {
-			t.Errorf("%s: Away returns %v, want %v", name, got, want)
+		if got := postgres.Classify(test.err); got != test.want {
+			t.Errorf("%s: Classify returns %v, want %v", name, got, test.want)
 		}
 	}
 }
@@ -143,12 +141,5 @@ func TestRetryDeadlock(t *testing.T) {
 			t.Errorf("%s: RetryDeadlock returns %v after %d runs, want %v after %d", name, err, runs, test.want,
 				test.runs)
 		}
-	}
-}
-
-// TestRejected checks that only answers of the server are rejections.
-func TestRejected(t *testing.T) {
-	if postgres.Rejected(errors.New("sql: database is closed")) || postgres.Rejected(nil) {
-		t.Error("Rejected reports errors that are not the server's")
 	}
 }

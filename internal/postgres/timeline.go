@@ -21,7 +21,7 @@ type timeline struct {
 func (t *timeline) check(ctx context.Context, session *pgconn.PgConn) error {
 	results, err := session.Exec(ctx, `
 		SELECT system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()`).ReadAll()
-	if Answered(err) {
+	if cause := Classify(err); cause == Rejected || cause == Postponed {
 		return nil
 	}
 	if err != nil {

@@ -103,7 +103,7 @@ func Handler(db *gorm.DB, cfg Config, log *slog.Logger) delay.Handler {
 		_, err := postgres.Scan(ctx, db, &rows, cfg.Statement, ids, cfg.lead().Microseconds())
 		switch {
 		case postgres.Unavailable(err):
-			return nil, delay.Outage(err, postgres.Answered(err))
+			return nil, delay.Outage(err, postgres.Classify(err) == postgres.Postponed)
 		case err != nil && len(tasks) > 1:
 			return nil, fmt.Errorf("add reminders: %w", err) // the worker searches for the task that causes the error
 		case err != nil:

@@ -104,7 +104,7 @@ func (t *Table) Handle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome
 	results, err := t.timeOut(ctx, ids, ByWorker)
 	switch {
 	case postgres.Unavailable(err):
-		return nil, delay.Outage(err, postgres.Answered(err))
+		return nil, delay.Outage(err, postgres.Classify(err) == postgres.Postponed)
 	case err != nil:
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, er
 		}
 	}
 	if postgres.Unavailable(err) && !postgres.StatementTimedOut(err) { // one of the rows may slow a statement down
-		err = delay.Outage(err, postgres.Answered(err))
+		err = delay.Outage(err, postgres.Classify(err) == postgres.Postponed)
 	}
 	return done, locked, err
 }

@@ -158,7 +158,7 @@ func (r *receiver) take(ctx context.Context, e provider.Event) (result string, e
 		}
 	}
 	switch {
-	case postgres.Rejected(err):
+	case postgres.Classify(err) == postgres.Rejected:
 		r.log.ErrorContext(ctx, "an event of the payment provider cannot be stored; it is ignored",
 			"event", e.ID, "type", e.Type, "error", err)
 		return "unusable", nil
