@@ -159,7 +159,7 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 		return nil, err
 	}
 	c := &child{log: log}
-	gdb, err := postgres.Open(ctx, o.DatabaseURL, "bench", 20, postgres.IndexPlans)
+	gdb, err := postgres.Open(ctx, o.DatabaseURL, "bench", 20, postgres.IndexPlans, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 		return nil, err
 	}
 	c.closers = append(c.closers, func() { env.DB.Close() })
-	if env.Redis, err = delay.Connect(o.RedisURL); err != nil {
+	if env.Redis, err = delay.Connect(o.RedisURL, nil); err != nil {
 		return nil, err
 	}
 	c.closers = append(c.closers, func() { env.Redis.Close() })

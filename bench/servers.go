@@ -157,7 +157,7 @@ func (s *servers) createDatabase(ctx context.Context) error {
 		return err
 	}
 	s.stops = append(s.stops, s.db.Close)
-	gdb, err := postgres.Open(ctx, s.databaseURL, "bench", 4, postgres.IndexPlans)
+	gdb, err := postgres.Open(ctx, s.databaseURL, "bench", 4, postgres.IndexPlans, nil)
 	if err != nil {
 		return err
 	}

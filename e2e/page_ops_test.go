@@ -19,7 +19,7 @@ import (
 // queueOf returns the queue of timeouts.
 func queueOf(s *faulttest.Site, t *testing.T) *delay.Queue {
 	t.Helper()
-	rdb, err := delay.Connect(s.Redis)
+	rdb, err := delay.Connect(s.Redis, nil)
 	testenv.Must(t, err)
 	t.Cleanup(func() { rdb.Close() })
 	queue, err := delay.NewQueue(rdb, orders.Kind, 1)
@@ -106,7 +106,7 @@ func TestPageSchedule(t *testing.T) {
 	ops.WaitFor("#schedule-text", "Due in the next")
 	ops.WaitFor("#schedule-text", "1 order, the first of them in some")
 	ops.WaitFor("#schedule-text", "No task is seen to be missing in Redis.")
-	rdb, err := delay.Connect(s.Redis)
+	rdb, err := delay.Connect(s.Redis, nil)
 	testenv.Must(t, err)
 	defer rdb.Close()
 	testenv.Must(t, rdb.FlushDB(t.Context()).Err())

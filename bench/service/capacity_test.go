@@ -167,7 +167,7 @@ func (c cost) each() cost {
 // info returns a number of the answer of Redis's command INFO.
 func info(s *loadtest.Site, name string) float64 {
 	s.T.Helper()
-	rdb, err := delay.Connect(s.Redis)
+	rdb, err := delay.Connect(s.Redis, nil)
 	testenv.Must(s.T, err)
 	defer rdb.Close()
 	text, err := rdb.Info(s.T.Context()).Result()

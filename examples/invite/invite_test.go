@@ -220,7 +220,7 @@ func TestInvitationsAfterRedisWipe(t *testing.T) {
 	url := testenv.Redis(t)
 	s := start(t, url, 5*time.Second)
 	path := s.create(t)
-	rdb, err := delay.Connect(url)
+	rdb, err := delay.Connect(url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,9 @@ type Config struct {
 	DatabaseURL   string
 	DatabaseConns int // the most connections to PostgreSQL; at least 2
 	RedisURL      string
-	QueueShards   int // of each kind's queue; the same for all processes
+	// The files that have the URLs; empty: none. They are read again before each connection.
+	DatabaseURLFile, RedisURLFile string
+	QueueShards                   int // of each kind's queue; the same for all processes
 
 	PublicURL string // of the site, if a proxy changes the Host; may be empty
 	Roles     []string
@@ -66,7 +68,7 @@ type Base struct {
 // newer schema: during a rolling update processes of the older version continue to run, and after a rollback they
 // start. Redis may be down.
 func Connect(ctx context.Context, cfg Config, log *slog.Logger, others ...migrations.Set) (*Base, error) {
-	db, err := OpenDatabase(ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns, postgres.IndexPlans)
+	db, err := OpenDatabase(ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns, postgres.IndexPlans, rereader(cfg.DatabaseURLFile))
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +82,7 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger, others ...migrat
 			"this process works with it", "found", text)
 	}
 	if err == nil {
-		b.Redis, err = delay.Connect(cfg.RedisURL)
+		b.Redis, err = delay.Connect(cfg.RedisURL, rereader(cfg.RedisURLFile))
 	}
 	if err != nil {
 		b.Close()
@@ -107,8 +109,9 @@ func (b *Base) CloseOnError(err *error) {
 // OpenDatabase is [postgres.Open]. If no connection can be made, its error names the option with the address.
 func OpenDatabase(
 	ctx context.Context, databaseURL, application string, conns int, settings map[string]string,
+	reread func() (string, error),
 ) (*gorm.DB, error) {
-	db, err := postgres.Open(ctx, databaseURL, application, conns, settings)
+	db, err := postgres.Open(ctx, databaseURL, application, conns, settings, reread)
 	if errors.As(err, new(*pgconn.ConnectError)) {
 		err = fmt.Errorf("%w: is PostgreSQL running, and is %s right?", err, OptionName("database-url"))
 	}

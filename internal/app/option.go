@@ -123,6 +123,17 @@ func ReadSecrets(command *kong.Node) error {
 	return JoinErrors(errs...)
 }
 
+// rereader returns a function that reads a secret again from its file, or nil if it is in no file.
+func rereader(file string) func() (string, error) {
+	if file == "" {
+		return nil
+	}
+	return func() (string, error) {
+		content, err := os.ReadFile(file)
+		return strings.TrimSpace(string(content)), err
+	}
+}
+
 // readSecret returns a secret that is set as a value or in a file. An unset secret is empty.
 func readSecret(flag, value, file string) (string, error) {
 	value = strings.TrimSpace(value)

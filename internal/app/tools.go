@@ -31,7 +31,7 @@ func (c *Migrate) Run(
 	}
 	// Open fails soon, with an error that names the address. Without this call, migrate would wait for a server that
 	// does not answer.
-	db, err := OpenDatabase(ctx, c.DatabaseURL, program.Name, c.DatabaseConns, nil)
+	db, err := OpenDatabase(ctx, c.DatabaseURL, program.Name, c.DatabaseConns, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -78,6 +78,7 @@ func (o *Tool) Config(program Program) Config {
 	return Config{
 		Name: program.Name, Version: program.Version,
 		DatabaseURL: o.DatabaseURL, DatabaseConns: o.DatabaseConns, RedisURL: o.RedisURL, QueueShards: o.QueueShards,
+		DatabaseURLFile: o.DatabaseURLFile, RedisURLFile: o.RedisURLFile,
 		Reconcile: o.reconcileConfig(),
 	}
 }

@@ -54,7 +54,7 @@ func (s *sentinel) failOver(master string) {
 func TestSubscriptionFollowsMaster(t *testing.T) {
 	former, next := testenv.RedisServer(t), testenv.RedisServer(t)
 	s := startSentinel(t, former.Addr())
-	rdb, err := Connect("redis://" + s.Addr() + "?master_name=shop")
+	rdb, err := Connect("redis://"+s.Addr()+"?master_name=shop", nil)
 	testenv.Must(t, err)
 	defer rdb.Close()
 	q := newQueue(t, rdb, 1)
@@ -81,13 +81,34 @@ func TestSubscriptionFollowsMaster(t *testing.T) {
 
 // TestUnknownMaster connects to Sentinels that do not know the master. No caller may take the error for a missing key.
 func TestUnknownMaster(t *testing.T) {
-	rdb, err := Connect("redis://" + startSentinel(t, "127.0.0.1:1").Addr() + "?master_name=other")
+	rdb, err := Connect("redis://"+startSentinel(t, "127.0.0.1:1").Addr()+"?master_name=other", nil)
 	testenv.Must(t, err)
 	defer rdb.Close()
 	err = rdb.Get(t.Context(), "key").Err()
 	if err == nil || errors.Is(err, redis.Nil) || !strings.Contains(err.Error(), "check master_name") {
 		t.Errorf("the error is %v, want one that tells to check master_name, and not a missing key", err)
 	}
+}
+
+// TestRereadURL changes the password of a user. The next connection has the new one.
+func TestRereadURL(t *testing.T) {
+	server := testenv.RedisServer(t)
+	operator := connect(t, server.URL())
+	url := strings.Replace(server.URL(), "redis://", "redis://shop:first@", 1)
+	setPassword := func(password string) {
+		testenv.Must(t, operator.Do(t.Context(), "ACL", "SETUSER", "shop", "on", "resetpass", ">"+password, "~*", "&*",
+			"+@all").Err())
+	}
+	setPassword("first")
+	current := url
+	rdb, err := Connect(url, func() (string, error) { return current, nil })
+	testenv.Must(t, err)
+	defer rdb.Close()
+	testenv.Must(t, rdb.Ping(t.Context()).Err())
+	setPassword("second")
+	current = strings.Replace(url, "first", "second", 1)
+	testenv.Must(t, operator.Do(t.Context(), "CLIENT", "KILL", "USER", "shop").Err())
+	testenv.Eventually(t, "a connection with the new password", func() bool { return rdb.Ping(t.Context()).Err() == nil })
 }
 
 // TestChannelsOfDatabases checks that deployments that share a server do not share channels.

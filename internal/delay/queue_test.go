@@ -447,7 +447,7 @@ func TestConnectErrorHidesThePassword(t *testing.T) {
 		"redis://host?password=s3cret", "redis://:s3cret@host?addr=noport", "redis://host/-1", "unix:///redis.sock",
 		"redis://host?pool_size=2", "redis://host?addr=two:1&read_timeout=1s",
 	} {
-		rdb, err := Connect(url)
+		rdb, err := Connect(url, nil)
 		if err == nil {
 			rdb.Close()
 			t.Errorf("Connect(%q) returned no error", url)

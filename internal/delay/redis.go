@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -18,11 +19,24 @@ import (
 // names them in the same way, and their master: redis://host:port/db?master_name=name&addr=host:port&addr=host:port.
 // There the user and the password are the Sentinels', and the parameters username and password are the master's.
 //
-// Connect does not dial. If Redis is down, the first command returns an error.
-func Connect(redisURL string) (redis.UniversalClient, error) {
+// Connect does not dial. If Redis is down, the first command returns an error. Before each connection the client reads
+// the URL again by reread, if it is not nil, because the user and the password may have been changed since. While reread
+// fails, the client uses the first ones.
+func Connect(redisURL string, reread func() (string, error)) (redis.UniversalClient, error) {
 	server, err := parseURL(redisURL)
 	if err != nil {
 		return nil, err
+	}
+	if reread != nil {
+		server.CredentialsProviderContext = func(context.Context) (user, password string, err error) {
+			fresh := server
+			if text, err := reread(); err == nil {
+				if again, err := parseURL(text); err == nil {
+					fresh = again
+				}
+			}
+			return fresh.Username, fresh.Password, nil
+		}
 	}
 	return open(withLimits(server)), nil
 }

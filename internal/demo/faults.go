@@ -109,7 +109,7 @@ func (f *faults) startRedis(ctx context.Context) error {
 func (f *faults) wipeRedis(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	rdb, err := delay.Connect(f.redis.URL())
+	rdb, err := delay.Connect(f.redis.URL(), nil)
 	if err != nil {
 		return err
 	}

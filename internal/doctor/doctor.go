@@ -49,7 +49,7 @@ func (o *Command) Run(ctx context.Context, program app.Program, open app.Opener)
 }
 
 func connectRedis(ctx context.Context, url string) error {
-	rdb, err := delay.Connect(url)
+	rdb, err := delay.Connect(url, nil)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ const timeToDue = 30 * time.Minute
 func newSite(t *testing.T) *site {
 	t.Helper()
 	_, db := parttest.OpenDB(t, testenv.Postgres(t), 5)
-	rdb, err := delay.Connect(testenv.Redis(t))
+	rdb, err := delay.Connect(testenv.Redis(t), nil)
 	testenv.Must(t, err)
 	t.Cleanup(func() { rdb.Close() })
 	s := &site{rdb: rdb, row: app.FoundRow{ID: uuid.NewString(), Kind: timeoutKind, Status: "pending"}}

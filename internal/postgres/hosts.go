@@ -26,7 +26,7 @@ const (
 // Connect returns a pool for migrations, which need one session at a time. Unlike those of [Open], its sessions have
 // the settings of the server. A pooler is refused, because the lock of the migrations belongs to a session.
 func Connect(databaseURL string) (*sql.DB, error) {
-	c, err := newConnector(databaseURL, 1, map[string]string{}, errNoMigration)
+	c, err := newConnector(databaseURL, 1, map[string]string{}, errNoMigration, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -64,9 +64,10 @@ type failure struct {
 }
 
 // newConnector returns a connector with a pool, in which at most maxIdle sessions are idle. The sessions have settings
-// besides those of the URL. With a pooler, making a session fails with refusePooler, unless that is nil.
+// besides those of the URL. With a pooler, making a session fails with refusePooler, unless that is nil. For reread see
+// [Open].
 func newConnector(
-	databaseURL string, maxIdle int, settings map[string]string, refusePooler error,
+	databaseURL string, maxIdle int, settings map[string]string, refusePooler error, reread func() (string, error),
 ) (*connector, error) {
 	cfg, err := pgx.ParseConfig(databaseURL)
 	if err != nil {
@@ -106,11 +107,29 @@ func newConnector(
 		c.timeout = cmp.Or(cfg.ConnectTimeout, hostTimeout)
 	}
 	for _, host := range hosts {
-		c.hosts = append(c.hosts, stdlib.GetConnector(host, stdlib.OptionAfterConnect(scanUTC)))
+		c.hosts = append(c.hosts, stdlib.GetConnector(host, stdlib.OptionAfterConnect(scanUTC),
+			stdlib.OptionBeforeConnect(func(_ context.Context, session *pgx.ConnConfig) error {
+				setUser(session, reread)
+				return nil
+			})))
 	}
 	c.pool = sql.OpenDB(c)
 	c.pool.SetMaxIdleConns(maxIdle)
 	return c, nil
+}
+
+// setUser sets the user and the password of a URL that reread returns, if it can be read.
+func setUser(session *pgx.ConnConfig, reread func() (string, error)) {
+	if reread == nil {
+		return
+	}
+	text, err := reread()
+	if err != nil {
+		return
+	}
+	if cfg, err := pgx.ParseConfig(text); err == nil {
+		session.User, session.Password = cfg.User, cfg.Password
+	}
 }
 
 // hostsOf returns the configuration of each host. A host has a fallback if the URL makes TLS optional.

@@ -39,7 +39,7 @@ func TestFailover(t *testing.T) {
 	if user := other.User.Username(); user != "postgres" {
 		testenv.Exec(t, observer, `CREATE ROLE `+user+` LOGIN SUPERUSER`)
 	}
-	db, err := postgres.Open(t.Context(), address, "test", 4, nil)
+	db, err := postgres.Open(t.Context(), address, "test", 4, nil, nil)
 	testenv.Must(t, err)
 	sessions := pool(t, db)
 	testenv.Exec(t, sessions, `CREATE TABLE numbers (n int); CREATE ROLE app LOGIN; GRANT INSERT ON numbers TO app`)
@@ -65,7 +65,7 @@ func TestFailover(t *testing.T) {
 		t.Errorf("the first change after the promotion took %v, want at most 10 s", took)
 	}
 	checkSessions(t, sessions, hostOf(t, standby))
-	later, err := postgres.Open(t.Context(), address, "test", 1, nil)
+	later, err := postgres.Open(t.Context(), address, "test", 1, nil, nil)
 	testenv.Must(t, err)
 	checkSessions(t, pool(t, later), hostOf(t, standby))
 
@@ -88,7 +88,7 @@ func TestFailover(t *testing.T) {
 // sees that at once, an ordinary role when one of its commits has waited for a second.
 func checkCommitsWait(t *testing.T, primary *devstack.Postgres, observer *sql.DB, app string) {
 	t.Helper()
-	db, err := postgres.Open(t.Context(), app, "test", 2, nil)
+	db, err := postgres.Open(t.Context(), app, "test", 2, nil, nil)
 	testenv.Must(t, err)
 	pool := pool(t, db)
 	wait := func(db *sql.DB) bool {

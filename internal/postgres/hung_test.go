@@ -26,7 +26,7 @@ func TestHungHost(t *testing.T) {
 		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hung'`)
 	first, second := newProxy(t, address.Host), newProxy(t, address.Host)
 	address.Host = first.Addr().String() + "," + second.Addr().String()
-	db, err := postgres.Open(t.Context(), address.String(), "hung", 2, nil)
+	db, err := postgres.Open(t.Context(), address.String(), "hung", 2, nil, nil)
 	testenv.Must(t, err)
 	pool := pool(t, db)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -69,7 +69,7 @@ func TestFailedPing(t *testing.T) {
 	t.Parallel()
 	const conns = 4
 	address := testenv.Postgres(t)
-	db, err := postgres.Open(t.Context(), address, "idle", conns, nil)
+	db, err := postgres.Open(t.Context(), address, "idle", conns, nil, nil)
 	testenv.Must(t, err)
 	pool := pool(t, db)
 	var sessions []*sql.Conn

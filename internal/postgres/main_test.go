@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // open connects to a database with a pool of one session, which plans as the service does.
 func open(t *testing.T, url string) *sql.DB {
 	t.Helper()
-	gdb, err := postgres.Open(t.Context(), url, "test", 1, postgres.IndexPlans)
+	gdb, err := postgres.Open(t.Context(), url, "test", 1, postgres.IndexPlans, nil)
 	testenv.Must(t, err)
 	return pool(t, gdb)
 }

@@ -81,8 +81,12 @@ func CheckURL(databaseURL string) error {
 // application. The session settings are for short statements, not for migrations. The program may add settings of its
 // own, such as [IndexPlans], with values as SHOW returns them. The URL may name several hosts: Open uses the first
 // one that accepts changes. An error names the addresses, but never the password.
+//
+// Before each connection Open reads the URL again by reread, if it is not nil, because the user and the password may
+// have been changed since. While reread fails, Open uses the last ones.
 func Open(
 	ctx context.Context, databaseURL, application string, conns int, settings map[string]string,
+	reread func() (string, error),
 ) (*gorm.DB, error) {
 	all := maps.Clone(sessionSettings)
 	maps.Copy(all, settings)
@@ -91,7 +95,7 @@ func Open(
 	if strings.Contains(databaseURL, "default_query_exec_mode") {
 		refusePooler = nil // the operator says whether the pooler keeps prepared statements
 	}
-	c, err := newConnector(databaseURL, conns, all, refusePooler)
+	c, err := newConnector(databaseURL, conns, all, refusePooler, reread)
 	if err != nil {
 		return nil, err
 	}

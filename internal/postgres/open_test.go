@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ func TestOpenFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			started := time.Now()
-			_, err := postgres.Open(t.Context(), test.url, "test", 1, nil)
+			_, err := postgres.Open(t.Context(), test.url, "test", 1, nil, nil)
 			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "topsecret") {
 				t.Errorf("the error is %v, want one that contains %q, and not the password", err, test.want)
 			}
@@ -60,7 +61,7 @@ func TestSessionSettings(t *testing.T) {
 			t.Errorf("%s is %s, want %s", setting, got, want)
 		}
 	}
-	without, err := postgres.Open(t.Context(), address, "test", 1, nil)
+	without, err := postgres.Open(t.Context(), address, "test", 1, nil, nil)
 	testenv.Must(t, err)
 	if got := testenv.Query[string](t, pool(t, without), `SHOW jit`); got != "on" {
 		t.Errorf("without IndexPlans jit is %s, want the database's on", got)
@@ -78,5 +79,24 @@ func TestOpenWithoutRights(t *testing.T) {
 	testenv.Exec(t, db, `REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC`)
 	if got := testenv.Query[string](t, open(t, asRole), `SELECT current_user`); got != role {
 		t.Errorf("the session is one of %s, want %s", got, role)
+	}
+}
+
+// TestRereadURL ends a session after its URL was changed. The next session has the new user. While the URL cannot be
+// read, the user stays.
+func TestRereadURL(t *testing.T) {
+	address := testenv.Postgres(t)
+	role, changed := testenv.Role(t, open(t, address), address)
+	broken := errors.New("the file is away")
+	db, err := postgres.Open(t.Context(), address, "test", 1, nil, func() (string, error) { return changed, broken })
+	testenv.Must(t, err)
+	pool := pool(t, db)
+	before := testenv.Query[string](t, pool, `SELECT current_user`)
+	for _, want := range []string{before, role} {
+		_, _ = pool.ExecContext(t.Context(), `SELECT pg_terminate_backend(pg_backend_pid())`)
+		if got := testenv.Query[string](t, pool, `SELECT current_user`); got != want {
+			t.Errorf("with the error %v the user of a new session is %s, want %s", broken, got, want)
+		}
+		broken = nil
 	}
 }

@@ -17,7 +17,7 @@ import (
 // openGorm connects to a new database with a pool of a few sessions.
 func openGorm(t *testing.T, conns int) *gorm.DB {
 	t.Helper()
-	db, err := postgres.Open(t.Context(), testenv.Postgres(t), "test", conns, nil)
+	db, err := postgres.Open(t.Context(), testenv.Postgres(t), "test", conns, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

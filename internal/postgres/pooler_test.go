@@ -33,7 +33,7 @@ func TestPgBouncer(t *testing.T) {
 		"a setting has no value": {without(`SET lock_timeout = "3s"; `) + describes, "lock_timeout is 0, want 3s"},
 		"a plan's setting":       {without(`SET enable_seqscan = off; `) + describes, "enable_seqscan is on, want off"},
 	} {
-		_, err := postgres.Open(t.Context(), test.url, "test", 1, postgres.IndexPlans)
+		_, err := postgres.Open(t.Context(), test.url, "test", 1, postgres.IndexPlans, nil)
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: the error is %v, want one that contains %q", name, err, test.want)
 		}
@@ -42,7 +42,7 @@ func TestPgBouncer(t *testing.T) {
 	direct := open(t, database)
 	testenv.Exec(t, direct, `CREATE TABLE numbers (n int)`)
 	const conns, runs = 4, 20
-	db, err := postgres.Open(t.Context(), pooled+describes, "test", conns, postgres.IndexPlans)
+	db, err := postgres.Open(t.Context(), pooled+describes, "test", conns, postgres.IndexPlans, nil)
 	testenv.Must(t, err)
 	pool(t, db)
 	var callers errgroup.Group

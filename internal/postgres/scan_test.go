@@ -14,7 +14,7 @@ import (
 // TestScanInTransaction checks that a transaction that deadlocks ends with that error, so that the whole of it can be
 // repeated. In a failed transaction, a repeated statement would fail with another one.
 func TestScanInTransaction(t *testing.T) {
-	db, err := postgres.Open(t.Context(), testenv.Postgres(t), "test", 1, nil)
+	db, err := postgres.Open(t.Context(), testenv.Postgres(t), "test", 1, nil, nil)
 	testenv.Must(t, err)
 	pool(t, db)
 	err = db.Transaction(func(tx *gorm.DB) error {

@@ -252,7 +252,7 @@ func TestRemindErrors(t *testing.T) {
 // TestPlacedOrderIsReminded places orders, and runs the reminders and their worker on a real queue.
 func TestPlacedOrderIsReminded(t *testing.T) {
 	t.Parallel()
-	rdb, err := delay.Connect(testenv.Redis(t))
+	rdb, err := delay.Connect(testenv.Redis(t), nil)
 	testenv.Must(t, err)
 	url := testenv.Postgres(t)
 	gdb, db := parttest.OpenDB(t, url, 5)

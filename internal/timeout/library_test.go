@@ -78,7 +78,7 @@ type library struct {
 func newLibrary(t *testing.T, conns int) *library {
 	t.Helper()
 	l := &library{url: testenv.Postgres(t)}
-	db, err := postgres.Open(t.Context(), l.url, "test", conns, postgres.IndexPlans)
+	db, err := postgres.Open(t.Context(), l.url, "test", conns, postgres.IndexPlans, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 // pool is closed when the test ends.
 func OpenDB(t testing.TB, url string, sessions int) (*gorm.DB, *sql.DB) {
 	t.Helper()
-	db, err := postgres.Open(t.Context(), url, "test", sessions, postgres.IndexPlans)
+	db, err := postgres.Open(t.Context(), url, "test", sessions, postgres.IndexPlans, nil)
 	testenv.Must(t, err)
 	pool, err := db.DB()
 	testenv.Must(t, err)
