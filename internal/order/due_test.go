@@ -21,7 +21,9 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 	due, alsoDue := s.MustPlace(t, customer, line(b, 1), line(a, 2)).ID, s.MustPlace(t, customer, line(a, 3)).ID
 	paid, locked, early := s.MustPlace(t, customer, line(b, 1)).ID, s.MustPlace(t, customer, line(b, 1)).ID, s.MustPlace(t,
 		customer, line(b, 1)).ID
-	s.Do(t, "pay", customer, paid)
+	if _, err := s.Pay(t.Context(), customer, paid); err != nil {
+		t.Fatal(err)
+	}
 	for _, id := range []uuid.UUID{due, alsoDue, locked} {
 		s.Expire(t, id)
 	}
@@ -188,7 +190,9 @@ func TestPending(t *testing.T) {
 	}
 	s.Exec(t, `UPDATE orders SET expires_at = (SELECT max(expires_at) FROM orders) WHERE id = ANY ($1)`, want[3:5])
 	closed := s.MustPlace(t, customer, line(product, 1))
-	s.Do(t, "pay", customer, closed.ID)
+	if _, err := s.Pay(t.Context(), customer, closed.ID); err != nil {
+		t.Fatal(err)
+	}
 	late := s.MustPlace(t, customer, line(product, 1)).ID
 	s.Expire(t, late)
 	want = slices.Concat([]string{late.String()}, want[:3], want[5:], want[3:5])

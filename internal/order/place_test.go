@@ -91,6 +91,54 @@ func TestPlaceRejected(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
+// TestCustomerRowIsWrittenWithFirstOrder checks that a customer without orders has no row, because clients that only
+// sign up must not fill the database.
+func TestCustomerRowIsWrittenWithFirstOrder(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer, product := s.Customer(t), s.Product(t, 1)
+	customers := func() int {
+		return testenv.Query[int](t, s.DB, `SELECT count(*) FROM customers WHERE id = $1`, customer)
+	}
+	if orders, next, err := s.List(t.Context(), customer, nil, 20); len(orders) != 0 || next != nil || err != nil {
+		t.Errorf("List for a new customer returns %v, cursor %v, error %v; want no orders and no cursor", orders, next,
+			err)
+	}
+	if err := s.try(t, customer, line(product, 2)); parttest.ClassOf(err) != order.OutOfStock {
+		t.Errorf("Place returns %v, want code %s", err, order.OutOfStock.Code)
+	}
+	if n := customers(); n != 0 {
+		t.Errorf("the customer has %d rows before the first order, want 0", n)
+	}
+	s.MustPlace(t, customer, line(product, 1))
+	if n := customers(); n != 1 {
+		t.Errorf("the customer has %d rows, want 1", n)
+	}
+	s.CheckInvariants(t, 0)
+}
+
+// TestParallelFirstOrders has new customers place several orders at the same time. Each of these orders may be the one
+// that writes the customer's row.
+func TestParallelFirstOrders(t *testing.T) {
+	s := newShop(t)
+	const parallel = 8
+	a, b := s.Product(t, 10*parallel), s.Product(t, 10*parallel)
+	for range 10 {
+		customer := s.Customer(t)
+		var wg sync.WaitGroup
+		for i := range parallel {
+			wg.Go(func() {
+				lines := [][]order.Line{{line(a, 1)}, {line(b, 1)}, {line(a, 1), line(b, 1)}}[i%3]
+				if err := s.try(t, customer, lines...); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	s.CheckInvariants(t, 0)
+}
+
 func TestPlaceWithSameKey(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -151,6 +199,37 @@ func TestParallelPlacementsDoNotOversell(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
+// TestParallelPlaceAndCancelOfLastUnit has customers place and cancel orders of the only unit of a product. Every
+// placement that fails is rejected as out of stock, although the unit may be available again before the answer.
+func TestParallelPlaceAndCancelOfLastUnit(t *testing.T) {
+	s := newShop(t)
+	product := s.Product(t, 1)
+	var placed atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		customer := s.Customer(t)
+		wg.Go(func() {
+			for range 100 {
+				o, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}})
+				if err == nil {
+					placed.Add(1)
+					_, err = s.Cancel(t.Context(), customer, o.ID)
+				}
+				if err != nil && parttest.ClassOf(err) != order.OutOfStock {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if placed.Load() == 0 || s.Available(t, product) != 1 {
+		t.Errorf("%d placements succeeded, %d units available; want at least 1 and exactly 1", placed.Load(),
+			s.Available(t, product))
+	}
+	s.CheckInvariants(t, 0)
+}
+
 // TestPriceChangedDuringLockWait has a customer wait for a product while another session changes its price and stock.
 func TestPriceChangedDuringLockWait(t *testing.T) {
 	t.Parallel()
@@ -185,7 +264,11 @@ func TestStockAddedDuringLockWait(t *testing.T) {
 			customer, product := s.Customer(t), s.Product(t, 1)
 			s.Exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
 			release := testenv.HoldLock(t, s.DB, change, product)
-			placed := async(func() error { return s.try(t, customer, line(product, 1)) })
+			placed := make(chan error, 1)
+			go func() {
+				err := s.try(t, customer, line(product, 1))
+				placed <- err
+			}()
 			testenv.AwaitLockWait(t, s.DB)
 			release()
 			if err := <-placed; err != nil {

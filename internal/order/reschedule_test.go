@@ -13,6 +13,7 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
+	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -22,7 +23,8 @@ import (
 func TestRescheduleOwesTheTask(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	customer, id := s.pending(t)
+	customer, product := s.Customer(t), s.Product(t, 1)
+	id := s.MustPlace(t, customer, line(product, 1)).ID
 	s.Exec(t, `DELETE FROM outbox`)
 	s.Published.Take()
 
@@ -51,7 +53,8 @@ func TestRescheduleOwesTheTask(t *testing.T) {
 func TestRescheduleIsIdempotent(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	customer, id := s.pending(t)
+	customer, product := s.Customer(t), s.Product(t, 1)
+	id := s.MustPlace(t, customer, line(product, 1)).ID
 	deadline := time.Now().Add(time.Hour + 300*time.Nanosecond) // the database stores microseconds
 	for range 2 {
 		o, err := s.Reschedule(t.Context(), id, deadline, "the bank was away")
@@ -66,6 +69,28 @@ func TestRescheduleIsIdempotent(t *testing.T) {
 	if e := events[1]; e.Reason != "the bank was away" || e.Deadline == nil ||
 		!e.Deadline.Equal(deadline.Round(time.Microsecond)) {
 		t.Errorf("the event is %+v, want the deadline and the reason", e)
+	}
+}
+
+// TestRescheduleBounds moves deadlines to times that are too near or too far.
+func TestRescheduleBounds(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer, product := s.Customer(t), s.Product(t, 1)
+	o := s.MustPlace(t, customer, line(product, 1))
+	for _, test := range []struct {
+		left time.Duration
+		ok   bool
+	}{{-time.Hour, false}, {0, false}, {10 * time.Second, true}, {720*time.Hour - time.Minute,
+		true}, {720*time.Hour + time.Minute, false}} {
+		err := s.Move(t, o.ID, test.left)
+		if ok := err == nil; ok != test.ok || !ok && parttest.ClassOf(err) != rest.Invalid {
+			t.Errorf("a deadline in %v: the error is %v, want ok %v, or an invalid request", test.left, err, test.ok)
+		}
+	}
+	if _, err := s.Reschedule(t.Context(), uuid.New(), time.Now().Add(time.Hour),
+		"why"); parttest.ClassOf(err) != rest.NotFound {
+		t.Errorf("an unknown order: the error is %v, want not found", err)
 	}
 }
 
