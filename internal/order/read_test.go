@@ -137,3 +137,13 @@ func TestWhereAreOverdueOrders(t *testing.T) {
 		t.Errorf("the overdue orders are %v, want %v", got, want[:20])
 	}
 }
+
+// TestPayAtOnceIsOff reads an order of a service without a route to pay it. TestModel has the orders of one with a route.
+func TestPayAtOnceIsOff(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, func(c *order.Config) { c.NoPayAtOnce = true })
+	customer, id := s.pending(t)
+	if o, err := s.Get(t.Context(), customer, id); err != nil || o.PayAtOnce {
+		t.Errorf("the order is %+v, %v; want one that cannot be paid at once", o, err)
+	}
+}
