@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
 )
 
 func TestMetrics(t *testing.T) {
@@ -20,8 +21,8 @@ func TestMetrics(t *testing.T) {
 	if err := s.try(t, customer, line(product, 11)); err == nil {
 		t.Fatal("Place accepts an order of 11 units of a product with 9 available, want an error")
 	}
-	paid, cancelled, late, repaired := s.MustPlace(t, customer, line(product, 1)), s.MustPlace(t, customer, line(product, 1)),
-		s.MustPlace(t, customer, line(product, 1)), s.MustPlace(t, customer, line(product, 1))
+	place := func() *order.Order { return s.MustPlace(t, customer, line(product, 1)) }
+	paid, cancelled, late, repaired := place(), place(), place(), place()
 	for range 2 {
 		s.Do(t, "pay", customer, paid.ID)
 		s.Do(t, "cancel", customer, cancelled.ID)
@@ -33,20 +34,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	families, err := s.Metrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]float64{}
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			name := family.GetName()
-			for _, label := range m.GetLabel() {
-				name += " " + label.GetValue()
-			}
-			got[name] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
+	got := s.metrics(t)
 	for name, want := range map[string]float64{
 		"orders_placed_total": 5, "orders_rejected_total out-of-stock": 1, "orders_paid_total": 1,
 		"orders_cancelled_total customer": 1, "orders_cancelled_total timeout": 2,
@@ -56,4 +44,22 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
 		}
 	}
+}
+
+// metrics returns the values of counters, and the counts of histograms, by their names with the values of their labels.
+func (s *shop) metrics(t *testing.T) map[string]float64 {
+	t.Helper()
+	families, err := s.Metrics.Gather()
+	testenv.Must(t, err)
+	values := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, label := range m.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			values[name] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return values
 }

@@ -8,34 +8,12 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
-
-// counter returns the value of a counter of the registry with the labels' values.
-func counter(t *testing.T, reg *prometheus.Registry, name string, labels ...string) float64 {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			var values []string
-			for _, l := range m.GetLabel() {
-				values = append(values, l.GetValue())
-			}
-			if family.GetName() == name && strings.Join(values, " ") == strings.Join(labels, " ") {
-				return m.GetCounter().GetValue()
-			}
-		}
-	}
-	return 0
-}
 
 // TestOverload has as many placements wait as the service takes. Further ones are rejected at once, before
 // authentication. All other requests are served. When the queue moves, placements are accepted again.
@@ -61,7 +39,7 @@ func TestOverload(t *testing.T) {
 		})
 		<-placing.arrived
 	}
-	counted := counter(t, s.Metrics, "orders_rejected_total", "overloaded")
+	counted := s.metrics(t)["orders_rejected_total overloaded"]
 	if _, _, err := s.Place(t.Context(), customer, unknown); parttest.ClassOf(err) != rest.Overloaded {
 		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 	}
@@ -73,7 +51,7 @@ func TestOverload(t *testing.T) {
 				headers, a.status, a.header, a.body)
 		}
 	}
-	if got := counter(t, s.Metrics, "orders_rejected_total", "overloaded") - counted; got != 4 {
+	if got := s.metrics(t)["orders_rejected_total overloaded"] - counted; got != 4 {
 		t.Errorf("4 rejected placements are counted as %v", got)
 	}
 	for _, request := range []struct {
