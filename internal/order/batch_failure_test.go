@@ -3,6 +3,7 @@ package order_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"slices"
@@ -56,7 +57,8 @@ func (s *shop) newCustomers(n int, product uuid.UUID) (requests []request) {
 // of them. It also has an administrator end the sessions of the first two. A trigger does both.
 func TestBatchWhoseTransactionsFail(t *testing.T) {
 	t.Parallel()
-	const deadlock, shutdown = `RAISE EXCEPTION 'deadlock' USING ERRCODE = 'deadlock_detected'`, `PERFORM pg_terminate_backend(pg_backend_pid())`
+	const deadlock = `RAISE EXCEPTION 'deadlock' USING ERRCODE = 'deadlock_detected'`
+	const shutdown = `PERFORM pg_terminate_backend(pg_backend_pid())`
 	for name, test := range map[string]struct {
 		failure string
 		times   int
@@ -103,13 +105,9 @@ type answerCutter struct {
 func newAnswerCutter(t *testing.T, databaseURL string) (*answerCutter, string) {
 	t.Helper()
 	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	p := &answerCutter{t: t, target: u.Host, ln: ln}
 	p.done.Go(func() {
 		for {
@@ -144,16 +142,7 @@ func (p *answerCutter) serve(client net.Conn) {
 	defer server.Close()
 	p.done.Go(func() {
 		defer server.Close()
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := client.Read(buf)
-			if err != nil {
-				return
-			}
-			if _, err := server.Write(buf[:n]); err != nil {
-				return
-			}
-		}
+		_, _ = io.Copy(server, client)
 	})
 	buf := make([]byte, 64<<10)
 	for {
