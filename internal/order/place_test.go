@@ -12,7 +12,6 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -110,37 +109,24 @@ func TestCustomerRowIsWrittenWithFirstOrder(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
+// TestPlaceWithSameKey repeats a placement with its idempotency key, also with the lines in another sequence. There is
+// not enough stock for a second order. The keys of another customer are others.
 func TestPlaceWithSameKey(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	customer, a, b := s.Customer(t), s.Product(t, 3), s.Product(t, 3)
-	place := func(customer uuid.UUID, lines ...order.Line) (*order.Order, bool, error) {
-		return s.Place(t.Context(), customer, order.Placement{IdempotencyKey: "key", Lines: lines})
+	first := s.placeInOneBatch(t, wantsWithKey(customer, "key", line(a, 2), line(b, 3)))[0].order
+	results := s.placeInOneBatch(t,
+		wantsWithKey(customer, "key", line(b, 3), line(a, 2)), wantsWithKey(customer, "key", line(a, 1)),
+		wantsWithKey(s.Customer(t), "key", line(a, 1)), wants(customer, line(a, 1)))
+	if got, want := fmt.Sprint(results), "[replayed idempotency-key-reused placed out-of-stock]"; got != want {
+		t.Fatalf("answers are %s, want %s", got, want)
 	}
-	first, replayed, err := place(customer, line(a, 2), line(b, 3))
-	if err != nil || replayed {
-		t.Fatalf("Place returns replayed %v, error %v; want a new order", replayed, err)
+	if again := results[0].order; again.ID != first.ID || !slices.Equal(again.Items, first.Items) {
+		t.Errorf("the repeated placement returns %+v, want the order %+v", again, first)
 	}
-
-	// There is not enough stock for a second order. The replay has the lines in another sequence.
-	again, replayed, err := place(customer, line(b, 3), line(a, 2))
-	if err != nil || !replayed || again.ID != first.ID {
-		t.Errorf("same key and lines: %v, replayed %v, %v; want a replay of order %s", again, replayed, err, first.ID)
-	}
-	if _, _, err := place(customer, line(a, 1)); parttest.ClassOf(err) != rest.KeyReused {
-		t.Errorf("same key, other lines: %v, want code %s", err, rest.KeyReused.Code)
-	}
-	if _, _, err := place(customer, line(uuid.New(), 1)); parttest.ClassOf(err) != rest.KeyReused {
-		t.Errorf("same key, unknown product: %v, want code %s", err, rest.KeyReused.Code)
-	}
-	other, replayed, err := place(s.Customer(t), line(a, 1))
-	if err != nil || replayed || other.ID == first.ID {
-		t.Errorf("same key, another customer: %v, replayed %v, %v; want a new order", other, replayed, err)
-	}
-	s.awaitPublished(t)
-	if n, m := s.Published.Of(first.ID), s.Published.Of(other.ID); s.Available(t, a) != 0 || n != 1 || m != 1 {
-		t.Errorf("%d available, messages of the two orders published %d and %d times; want 0, 1 and 1",
-			s.Available(t, a), n, m)
+	if tasks := s.awaitPublished(t); len(tasks) != 2 {
+		t.Errorf("the tasks %v are published, want those of two orders", tasks)
 	}
 	s.CheckInvariants(t, 0)
 }
