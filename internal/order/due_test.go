@@ -58,35 +58,6 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 	s.CheckInvariants(t, time.Hour) // the locked order is half an hour late
 }
 
-func TestTimeOut(t *testing.T) {
-	s := newShop(t)
-	customer, product := s.Customer(t), s.Product(t, 10)
-	for range 5 {
-		s.Expire(t, s.MustPlace(t, customer, line(product, 1)).ID)
-	}
-	s.MustPlace(t, customer, line(product, 1))
-	if b := s.backlog(t); b.Pending != 6 || b.OldestOverdue < 1800 || b.OldestOverdue > 1900 {
-		t.Errorf("the backlog is %+v, want 6 pending and about 1800 s overdue", b)
-	}
-
-	for _, step := range []struct {
-		grace time.Duration
-		limit int
-		want  int
-	}{{2 * time.Hour, 10, 0}, {time.Minute, 2, 2}, {time.Minute, 10, 3}, {0, 10, 0}} {
-		if n, err := s.timeOut(t.Context(), step.grace, step.limit); n != step.want || err != nil {
-			t.Errorf("grace %v, limit %d: cancelled %d, %v, want %d", step.grace, step.limit, n, err, step.want)
-		}
-	}
-	if s.Available(t, product) != 9 {
-		t.Errorf("%d available, want 9", s.Available(t, product))
-	}
-	if b := s.backlog(t); b != (backlog{Pending: 1}) {
-		t.Errorf("the backlog is %+v, want 1 pending and none overdue", b)
-	}
-	s.CheckInvariants(t, 0)
-}
-
 // backlog and lateness are the figures of orders.
 type (
 	backlog struct {
@@ -123,8 +94,9 @@ func (s *shop) lateness(t *testing.T) (l lateness) {
 	return l
 }
 
-// TestLateness reads the lateness of timeouts by both actors, of which one has a bound of a bucket.
-func TestLateness(t *testing.T) {
+// TestFigures reads the backlog before and after timeouts, and the lateness of timeouts by both actors, of which one has
+// a bound of a bucket.
+func TestFigures(t *testing.T) {
 	s := newShop(t)
 	if l := s.lateness(t); l.Worker != (percentiles{}) || l.Reconciler != (percentiles{}) || len(l.Histogram) != 14 {
 		t.Errorf("without a timeout the lateness is %+v, want zeros and 14 buckets", l)
@@ -133,11 +105,20 @@ func TestLateness(t *testing.T) {
 	for range 4 {
 		s.Expire(t, s.MustPlace(t, customer, line(product, 1)).ID)
 	}
-	_, err := s.timeOut(t.Context(), 0, 10)
-	testenv.Must(t, err)
+	s.MustPlace(t, customer, line(product, 1))
+	if b := s.backlog(t); b.Pending != 5 || b.OldestOverdue < 1800 || b.OldestOverdue > 1900 {
+		t.Errorf("the backlog is %+v, want 5 pending and about 1800 s overdue", b)
+	}
+	if n, err := s.timeOut(t.Context(), 0, 10); n != 4 || err != nil || s.Available(t, product) != 9 {
+		t.Errorf("%d orders time out, %v, and %d units are available; want 4, and 9", n, err, s.Available(t, product))
+	}
+	if b := s.backlog(t); b != (backlog{Pending: 1}) {
+		t.Errorf("the backlog is %+v, want 1 pending and none overdue", b)
+	}
+	s.CheckInvariants(t, 0)
 	s.Exec(t, `
 		UPDATE orders SET ended_by = timeouts.actor, cancelled_at = due_at + timeouts.late
-		FROM (SELECT id, row_number() OVER () AS number FROM orders) AS numbered
+		FROM (SELECT id, row_number() OVER () AS number FROM orders WHERE status = 'cancelled') AS numbered
 		JOIN (VALUES (1, 'worker', interval '1 ms'), (2, 'worker', '3 ms'), (3, 'worker', '2 ms'),
 		             (4, 'reconciler', '1 min')) AS timeouts (number, actor, late) USING (number)
 		WHERE orders.id = numbered.id`)
