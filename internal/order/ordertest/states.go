@@ -78,58 +78,41 @@ func (s *Shop) Move(t testing.TB, id uuid.UUID, left time.Duration) error {
 	return err
 }
 
-// Step does something to an order, for instance pays it. It returns the error that the caller of the service gets.
-type Step func(t testing.TB, customer, id uuid.UUID) error
-
-// Steps returns the steps of package order, by name.
-func (s *Shop) Steps() map[string]Step {
-	return map[string]Step{
-		"pay": func(t testing.TB, customer, id uuid.UUID) error {
-			_, err := s.Pay(t.Context(), customer, id)
-			return err
-		},
-		"cancel": func(t testing.TB, customer, id uuid.UUID) error {
-			_, err := s.Cancel(t.Context(), customer, id)
-			return err
-		},
-		"extend": func(t testing.TB, customer, id uuid.UUID) error {
-			_, err := s.Extend(t.Context(), customer, id)
-			return err
-		},
-		"move earlier": func(t testing.TB, _, id uuid.UUID) error { return s.Move(t, id, time.Minute) },
-		"move later":   func(t testing.TB, _, id uuid.UUID) error { return s.Move(t, id, 24*time.Hour) },
-		"time out":     func(t testing.TB, _, id uuid.UUID) error { s.Deliver(t, id); return nil },
-	}
-}
-
-// Do does the steps, separated by commas, to an order: steps of package order, and those of others.
+// Do does the steps, separated by commas, to an order: those of its customer, of an operator, of the worker and of a
+// package that holds orders, and "pass 5m", which lets time pass.
 func (s *Shop) Do(t testing.TB, steps string, customer, id uuid.UUID) {
 	t.Helper()
-	known := s.Steps()
 	for step := range strings.SplitSeq(steps, ", ") {
-		after, passes := strings.CutPrefix(step, "pass ")
-		switch do, ok := known[step]; {
-		case ok:
-			if err := do(t, customer, id); err != nil {
-				t.Fatalf("%s: %v", step, err)
-			}
-		case passes:
-			s.Pass(t, id, parseDuration(t, after))
-		case step == "hold":
-			s.Hold(t, id)
-		case step == "release":
-			s.Release(t, id)
-		case step == "pay held":
-			s.PayHeld(t, id)
-		case step != "":
-			t.Fatalf("unknown step %q", step)
-		}
+		testenv.Must(t, s.do(t, step, customer, id))
 	}
 }
 
-func parseDuration(t testing.TB, text string) time.Duration {
+func (s *Shop) do(t testing.TB, step string, customer, id uuid.UUID) (err error) {
 	t.Helper()
-	d, err := time.ParseDuration(text)
-	testenv.Must(t, err)
-	return d
+	switch step {
+	case "":
+	case "pay":
+		_, err = s.Pay(t.Context(), customer, id)
+	case "cancel":
+		_, err = s.Cancel(t.Context(), customer, id)
+	case "extend":
+		_, err = s.Extend(t.Context(), customer, id)
+	case "move earlier":
+		err = s.Move(t, id, time.Minute)
+	case "move later":
+		err = s.Move(t, id, 24*time.Hour)
+	case "time out":
+		s.Deliver(t, id)
+	case "hold":
+		s.Hold(t, id)
+	case "release":
+		s.Release(t, id)
+	case "pay held":
+		s.PayHeld(t, id)
+	default:
+		var passed time.Duration
+		passed, err = time.ParseDuration(strings.TrimPrefix(step, "pass "))
+		s.Pass(t, id, passed)
+	}
+	return err
 }
