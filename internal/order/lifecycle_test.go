@@ -10,35 +10,6 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// TestChangesNotifyPages checks that each change of an order notifies its customer's pages once, and that a repeated
-// request does not.
-func TestChangesNotifyPages(t *testing.T) {
-	s := newShop(t)
-	customer, product := s.Customer(t), s.Product(t, 10)
-	place := func() *order.Order { return s.MustPlace(t, customer, line(product, 1)) }
-	paid, cancelled, late, overdue := place(), place(), place(), place()
-	for range 2 {
-		s.Do(t, "pay", customer, paid.ID)
-		s.Do(t, "cancel", customer, cancelled.ID)
-	}
-	s.Expire(t, late.ID)
-	for range 2 {
-		s.Deliver(t, late.ID)
-	}
-	s.Expire(t, overdue.ID)
-	for range 2 {
-		if _, err := s.timeOut(t.Context(), 0, 10); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, o := range map[string]*order.Order{"paid": paid, "cancelled": cancelled, "late": late,
-		"overdue": overdue} {
-		if n := s.Notified.Of(o.CustomerID, o.ID); n != 2 {
-			t.Errorf("%d notifications for the %s order, want 2: one for its placement, one for its end", n, name)
-		}
-	}
-}
-
 func TestOrdersAreHiddenFromOtherCustomers(t *testing.T) {
 	s := newShop(t)
 	product, other := s.Product(t, 1), s.Customer(t)

@@ -9,7 +9,9 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-func TestMetrics(t *testing.T) {
+// TestChangesAreToldOnce checks that each change of an order is counted once, and that it notifies the pages of its
+// customer once. A repeated request does neither.
+func TestChangesAreToldOnce(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 10)
 	for range 2 {
@@ -28,10 +30,13 @@ func TestMetrics(t *testing.T) {
 		s.Do(t, "cancel", customer, cancelled.ID)
 	}
 	s.Expire(t, late.ID)
-	s.Deliver(t, late.ID, paid.ID, repaired.ID, uuid.New())
+	for range 2 {
+		s.Deliver(t, late.ID, paid.ID, repaired.ID, uuid.New())
+	}
 	s.Expire(t, repaired.ID)
-	if _, err := s.timeOut(t.Context(), 0, 10); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		_, err := s.timeOut(t.Context(), 0, 10)
+		testenv.Must(t, err)
 	}
 
 	got := s.metrics(t)
@@ -42,6 +47,11 @@ func TestMetrics(t *testing.T) {
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+	for _, o := range []*order.Order{paid, cancelled, late, repaired} {
+		if n := s.Notified.Of(customer, o.ID); n != 2 {
+			t.Errorf("%d notifications for the order %+v, want 2: one for its placement, one for its end", n, o)
 		}
 	}
 }
