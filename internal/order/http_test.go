@@ -88,6 +88,27 @@ func (s *httpShop) send(t *testing.T, method, path, body string, headers ...stri
 	return answer{recorder.Code, recorder.Header(), recorder.Body.Bytes()}
 }
 
+// sends sends a request ("POST /path") that must be answered with a status.
+func (s *httpShop) sends(t *testing.T, status int, request, body string, headers ...string) answer {
+	t.Helper()
+	method, path, _ := strings.Cut(request, " ")
+	a := s.send(t, method, path, body, headers...)
+	if a.status != status {
+		t.Fatalf("%s is answered with %d %s, want %d", request, a.status, a.body, status)
+	}
+	return a
+}
+
+// rejects sends a request that must be answered with a problem of a class.
+func (s *httpShop) rejects(t *testing.T, class rest.Class, request, body string, headers ...string) answer {
+	t.Helper()
+	a := s.sends(t, class.Status, request, body, headers...)
+	if p := a.problem(t); p.Type != "/problems/"+class.Code {
+		t.Errorf("%s is answered with %s, want %s", request, a.body, class.Code)
+	}
+	return a
+}
+
 // orderBody returns the body of a request that places an order of one product.
 func orderBody(product uuid.UUID, quantity int) string {
 	return fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":%d}]}`, product, quantity)
@@ -98,66 +119,50 @@ func TestCustomerJourney(t *testing.T) {
 	t.Parallel()
 	s := newHTTPShop(t)
 	product := s.Product(t, 5)
-
-	signUp := s.send(t, "POST", "/api/customers", "")
-	if signUp.status != http.StatusCreated {
-		t.Fatalf("sign-up is answered with %d %s, want 201", signUp.status, signUp.body)
+	products := func() []order.Product {
+		return decode[struct{ Items []order.Product }](t, s.sends(t, 200, "GET /api/products", "")).Items
 	}
-	auth := "Authorization: Bearer " + decode[struct{ Token string }](t, signUp).Token
 
-	if got := decode[struct{ Items []order.Product }](t, s.send(t, "GET", "/api/products", "")).Items; len(got) != 1 ||
-		got[0].Available != 5 {
+	signUp := s.sends(t, 201, "POST /api/customers", "")
+	auth := "Authorization: Bearer " + decode[struct{ Token string }](t, signUp).Token
+	if got := products(); len(got) != 1 || got[0].Available != 5 {
 		t.Errorf("products are %+v, want one with 5 available", got)
 	}
-	placed := s.send(t, "POST", "/api/orders", orderBody(product, 2), auth, "Idempotency-Key: one")
-	o := decode[order.Order](t, placed)
-	path := "/api/orders/" + o.ID.String()
-	if placed.status != http.StatusCreated || placed.header.Get("Location") != path {
-		t.Fatalf("the order is answered with %d %v %s, want 201 and its Location", placed.status, placed.header,
-			placed.body)
+	placed := s.sends(t, 201, "POST /api/orders", orderBody(product, 2), auth, "Idempotency-Key: one")
+	again := s.sends(t, 200, "POST /api/orders", orderBody(product, 2), auth, "Idempotency-Key: one")
+	id := decode[order.Order](t, placed).ID
+	path := "/api/orders/" + id.String()
+	if placed.header.Get("Location") != path || again.header.Get("Location") != path {
+		t.Errorf("the order %s is answered with the headers %v, and then %v", path, placed.header, again.header)
 	}
-	if again := s.send(t, "POST", "/api/orders", orderBody(product, 2), auth,
-		"Idempotency-Key: one"); again.status != http.StatusOK ||
-		again.header.Get("Location") != path || decode[order.Order](t, again).ID != o.ID {
-		t.Errorf("the repeated order is answered with %d %s, want 200 and order %s", again.status, again.body, o.ID)
-	}
-	if got := s.send(t, "GET", path, "", auth); got.status != http.StatusOK || decode[order.Order](t, got).ID != o.ID {
-		t.Errorf("GET %s is answered with %d %s, want 200 and the order", path, got.status, got.body)
-	}
-	for range 2 {
-		if paid := s.send(t, "POST", path+"/pay", "", auth); paid.status != http.StatusOK ||
-			decode[order.Order](t, paid).Status != order.Paid {
-			t.Errorf("the payment is answered with %d %s, want 200 and a paid order", paid.status, paid.body)
+	for _, a := range []answer{again, s.sends(t, 200, "GET "+path, "", auth)} {
+		if got := decode[order.Order](t, a).ID; got != id {
+			t.Errorf("the order %s is returned, want %s", got, id)
 		}
 	}
-	if rejected := s.send(t, "POST", path+"/cancel", "{}", auth); rejected.status != http.StatusConflict ||
-		rejected.problem(t).Type != "/problems/order-paid" {
-		t.Errorf("cancelling the paid order is answered with %d %s, want 409 and order-paid", rejected.status,
-			rejected.body)
+	for range 2 {
+		if paid := s.sends(t, 200, "POST "+path+"/pay", "", auth); decode[order.Order](t, paid).Status != order.Paid {
+			t.Errorf("the payment is answered with %s, want a paid order", paid.body)
+		}
 	}
-	if got := decode[struct{ Items []order.Event }](t,
-		s.send(t, "GET", path+"/events", "", auth)).Items; len(got) != 2 {
-		t.Errorf("events are %+v, want 2", got)
+	s.rejects(t, order.AlreadyPaid, "POST "+path+"/cancel", "{}", auth)
+	events := s.sends(t, 200, "GET "+path+"/events", "", auth)
+	if n := len(decode[struct{ Items []order.Event }](t, events).Items); n != 2 {
+		t.Errorf("events are %s, want 2", events.body)
 	}
-	if other := s.send(t, "GET", path, "", "Authorization: Bearer "+s.token(t,
-		s.Customer(t))); other.status != http.StatusNotFound {
-		t.Errorf("another customer is answered with %d %s, want 404", other.status, other.body)
-	}
+	s.rejects(t, rest.NotFound, "GET "+path, "", "Authorization: Bearer "+s.token(t, s.Customer(t)))
 
-	late := decode[order.Order](t, s.send(t, "POST", "/api/orders", orderBody(product, 3), auth))
-	s.Expire(t, late.ID)
-	s.Deliver(t, late.ID)
-	rejected := s.send(t, "POST", "/api/orders/"+late.ID.String()+"/pay", "", auth)
-	if problem := rejected.problem(t); problem.Status != http.StatusConflict ||
-		problem.Type != "/problems/deadline-passed" ||
-		!strings.Contains(problem.Detail, "deadline") {
-		t.Errorf("the late payment is answered with %+v, want 409, deadline-passed and the deadline", problem)
+	late := decode[order.Order](t, s.sends(t, 201, "POST /api/orders", orderBody(product, 3), auth)).ID
+	s.Expire(t, late)
+	s.Deliver(t, late)
+	rejected := s.rejects(t, order.DeadlinePassed, "POST /api/orders/"+late.String()+"/pay", "", auth)
+	if !strings.Contains(rejected.problem(t).Detail, "deadline") {
+		t.Errorf("the late payment is answered with %s, want a detail that names the deadline", rejected.body)
 	}
-	if got := decode[struct{ Items []order.Product }](t,
-		s.send(t, "GET", "/api/products", "")).Items; got[0].Available != 3 {
+	if got := products(); got[0].Available != 3 {
 		t.Errorf("%d available, want 3", got[0].Available)
 	}
-	if log := s.log.String(); !strings.Contains(log, `"order_id":"`+o.ID.String()) ||
+	if log := s.log.String(); !strings.Contains(log, `"order_id":"`+id.String()) ||
 		!strings.Contains(log, `"request_id":"`+placed.header.Get("X-Request-Id")) {
 		t.Errorf("the log lacks the id of the order or of the request:\n%s", log)
 	}
@@ -172,10 +177,9 @@ func TestIntegersByValue(t *testing.T) {
 	placed := s.send(t, "POST", "/api/orders", orderBody(product, 2), auth, "Idempotency-Key: one")
 	for _, quantity := range []string{"2.0", "2e0", "20e-1", "0.2E+1"} {
 		body := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":%s}]}`, product, quantity)
-		again := s.send(t, "POST", "/api/orders", body, auth, "Idempotency-Key: one")
-		if again.status != http.StatusOK || decode[order.Order](t, again).ID != decode[order.Order](t, placed).ID {
-			t.Errorf("the quantity %s is answered with %d %s, want the order %s", quantity, again.status, again.body,
-				placed.body)
+		again := s.sends(t, 200, "POST /api/orders", body, auth, "Idempotency-Key: one")
+		if decode[order.Order](t, again).ID != decode[order.Order](t, placed).ID {
+			t.Errorf("the quantity %s is answered with %s, want the order %s", quantity, again.body, placed.body)
 		}
 	}
 }
@@ -186,43 +190,30 @@ func TestHeldOrderJourney(t *testing.T) {
 	s := newHTTPShop(t)
 	customer, product := s.Customer(t), s.Product(t, 5)
 	auth := "Authorization: Bearer " + s.token(t, customer)
-	placed := decode[order.Order](t, s.send(t, "POST", "/api/orders", orderBody(product, 2), auth))
+	placed := decode[order.Order](t, s.sends(t, 201, "POST /api/orders", orderBody(product, 2), auth))
 	if placed.ExtensionSeconds != extension.Seconds() || !placed.DueAt.Equal(placed.ExpiresAt) {
 		t.Errorf("the new order is %+v, want an extension of %v", placed, extension)
 	}
-	path := "/api/orders/" + placed.ID.String()
-	for n := range int64(ordertest.MaxExtensions) {
-		left := ordertest.MaxExtensions - 1 - n
-		extended := s.send(t, "POST", path+"/extend", "", auth)
-		if o := decode[order.Order](t, extended); extended.status != http.StatusOK ||
-			!o.ExpiresAt.Equal(placed.ExpiresAt.Add(time.Duration(n+1)*extension)) || o.ExtensionsLeft == nil ||
-			*o.ExtensionsLeft != left ||
+	path := "POST /api/orders/" + placed.ID.String()
+	for left := int64(ordertest.MaxExtensions - 1); left >= 0; left-- {
+		extended := s.sends(t, 200, path+"/extend", "", auth)
+		later := time.Duration(ordertest.MaxExtensions-left) * extension
+		if o := decode[order.Order](t, extended); !o.ExpiresAt.Equal(placed.ExpiresAt.Add(later)) ||
+			o.ExtensionsLeft == nil || *o.ExtensionsLeft != left ||
 			strings.Contains(string(extended.body), "extension_seconds") != (left > 0) {
-			t.Errorf("extension %d is answered with %d %s, want 200 and an order that can be extended %d times more",
-				n+1, extended.status, extended.body, left)
+			t.Errorf("the answer is %s, want an order that can be extended %d times more", extended.body, left)
 		}
 	}
 	s.Hold(t, placed.ID)
-	for _, test := range []struct {
-		operation string
-		status    int
-		code      string // of the problem
-	}{
-		{"extend", http.StatusConflict, "not-extendable"}, {"pay", http.StatusConflict, "checkout-open"},
-		{"cancel", http.StatusConflict, "checkout-open"},
-	} {
-		a := s.send(t, "POST", path+"/"+test.operation, "", auth)
-		if a.status != test.status || a.problem(t).Type != "/problems/"+test.code {
-			t.Errorf("%s is answered with %d %s, want %d %s", test.operation, a.status, a.body, test.status, test.code)
-		}
-	}
+	s.rejects(t, order.NotExtendable, path+"/extend", "", auth)
+	s.rejects(t, order.CheckoutOpen, path+"/pay", "", auth)
+	s.rejects(t, order.CheckoutOpen, path+"/cancel", "", auth)
 	s.Release(t, placed.ID)
-	if a := s.send(t, "POST", path+"/cancel", "", auth); a.status != http.StatusOK ||
-		decode[order.Order](t, a).CancelReason != order.ByCustomer {
-		t.Errorf("cancelling the released order is answered with %d %s, want 200 and a cancelled order", a.status,
-			a.body)
+	cancelled := s.sends(t, 200, path+"/cancel", "", auth)
+	if decode[order.Order](t, cancelled).CancelReason != order.ByCustomer {
+		t.Errorf("cancelling the released order is answered with %s, want a cancelled order", cancelled.body)
 	}
-	events := s.send(t, "GET", path+"/events", "", auth) // checked against the contract
+	events := s.sends(t, 200, "GET /api/orders/"+placed.ID.String()+"/events", "", auth)
 	if n := len(decode[struct{ Items []order.Event }](t, events).Items); n != 6 {
 		t.Errorf("%d events, want 6: %s", n, events.body)
 	}
@@ -404,12 +395,9 @@ func TestUnauthorized(t *testing.T) {
 		"GET /api/orders", "POST /api/orders", "GET " + own, "GET " + own + "/events",
 		"POST " + own + "/pay", "POST " + own + "/cancel", "POST " + own + "/extend",
 	} {
-		method, path, _ := strings.Cut(request, " ")
-		a := s.send(t, method, path, "", "Authorization: Bearer x.y.z")
-		if a.status != http.StatusUnauthorized || a.header.Get("WWW-Authenticate") != "Bearer" ||
-			a.problem(t).Type != "/problems/unauthorized" {
-			t.Errorf("%s: the answer is %d %v %s, want 401, WWW-Authenticate: Bearer and unauthorized",
-				request, a.status, a.header, a.body)
+		a := s.rejects(t, rest.Unauthorized, request, "", "Authorization: Bearer x.y.z")
+		if a.header.Get("WWW-Authenticate") != "Bearer" {
+			t.Errorf("%s: the headers are %v, want WWW-Authenticate: Bearer", request, a.header)
 		}
 	}
 }
@@ -443,10 +431,8 @@ func TestClientsWithoutBodies(t *testing.T) {
 	}
 	clients.Wait()
 	for range 10 {
-		a := s.send(t, "POST", "/api/orders", orderBody(product, 1), "Authorization: Bearer "+s.token(t, s.Customer(t)))
-		if a.status != http.StatusCreated {
-			t.Errorf("an order of another customer is answered with %d %s, want 201", a.status, a.body)
-		}
+		auth := "Authorization: Bearer " + s.token(t, s.Customer(t))
+		s.sends(t, 201, "POST /api/orders", orderBody(product, 1), auth)
 	}
 }
 
@@ -462,17 +448,14 @@ func TestRequestsWithoutDatabase(t *testing.T) {
 		"POST /api/orders":  "same Idempotency-Key",
 		"POST /api/orders/" + uuid.NewString() + "/pay": "paid once",
 	} {
-		method, path, _ := strings.Cut(request, " ")
 		body := ""
-		if path == "/api/orders" && method == "POST" {
+		if request == "POST /api/orders" {
 			body = orderBody(product, 1)
 		}
 		started := time.Now()
-		a := s.send(t, method, path, body, auth)
-		if p := a.problem(t); a.status != http.StatusServiceUnavailable || !strings.Contains(p.Detail, advice) ||
-			a.header.Get("Retry-After") == "" {
-			t.Errorf("%s: the answer is %d %v %s, want 503, Retry-After and a detail with %q", request, a.status,
-				a.header, a.body, advice)
+		a := s.rejects(t, rest.Unavailable, request, body, auth)
+		if !strings.Contains(a.problem(t).Detail, advice) || a.header.Get("Retry-After") == "" {
+			t.Errorf("%s: the answer is %v %s, want Retry-After and a detail with %q", request, a.header, a.body, advice)
 		}
 		if took := time.Since(started); took > 5*time.Second {
 			t.Errorf("%s took %v, want at most 5 s", request, took)

@@ -2,7 +2,6 @@ package order_test
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -44,36 +43,24 @@ func TestOverload(t *testing.T) {
 		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 	}
 	for _, headers := range [][]string{nil, {auth}, {"Authorization: Bearer wrong"}} {
-		a := s.send(t, "POST", "/api/orders", orderBody(product, 1), headers...)
-		if a.status != http.StatusServiceUnavailable || a.problem(t).Type != "/problems/overloaded" ||
-			a.header.Get("Retry-After") != "1" {
-			t.Errorf("an order with headers %v is answered with %d %v %s, want 503, overloaded and Retry-After: 1",
-				headers, a.status, a.header, a.body)
+		a := s.rejects(t, rest.Overloaded, "POST /api/orders", orderBody(product, 1), headers...)
+		if a.header.Get("Retry-After") != "1" {
+			t.Errorf("an order with headers %v is answered with %v, want Retry-After: 1", headers, a.header)
 		}
 	}
 	if got := s.metrics(t)["orders_rejected_total overloaded"] - counted; got != 4 {
 		t.Errorf("4 rejected placements are counted as %v", got)
 	}
-	for _, request := range []struct {
-		method, path string
-		status       int
-	}{
-		{"POST", "/api/orders/" + paid.ID.String() + "/pay", http.StatusOK},
-		{"POST", "/api/orders/" + cancelled.ID.String() + "/cancel", http.StatusOK},
-		{"GET", "/api/orders", http.StatusOK},
-		{"GET", "/api/products", http.StatusOK},
+	for _, request := range []string{
+		"POST /api/orders/" + paid.ID.String() + "/pay", "POST /api/orders/" + cancelled.ID.String() + "/cancel",
+		"GET /api/orders", "GET /api/products",
 	} {
-		if a := s.send(t, request.method, request.path, "", auth); a.status != request.status {
-			t.Errorf("%s %s is answered with %d %s while placements are rejected, want %d", request.method,
-				request.path, a.status, a.body, request.status)
-		}
+		s.sends(t, 200, request, "", auth)
 	}
 
 	release()
 	waiting.Wait()
-	if a := s.send(t, "POST", "/api/orders", orderBody(product, 1), auth); a.status != http.StatusCreated {
-		t.Errorf("an order after the overload is answered with %d %s, want 201", a.status, a.body)
-	}
+	s.sends(t, 201, "POST /api/orders", orderBody(product, 1), auth)
 	if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`); n != 3 {
 		t.Errorf("there are %d orders, want 3: two before the overload, and one after it", n)
 	}
