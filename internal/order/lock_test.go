@@ -19,43 +19,28 @@ import (
 // cancelled.
 func TestLockedProductDelaysNoOtherOrders(t *testing.T) {
 	t.Parallel() // most of the time it waits for the limit of a statement
-	for name, cancel := range map[string]func(*shop, []delay.Task) error{
-		"worker": func(s *shop, tasks []delay.Task) error {
-			_, err := s.Handle(t.Context(), tasks)
-			return err
-		},
-		"reconciler": func(s *shop, _ []delay.Task) error {
-			_, err := s.timeOut(t.Context(), 0, 1000)
-			return err
-		},
+	s := newShop(t)
+	customer, locked, free := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
+	var due []uuid.UUID
+	for _, lines := range [][]order.Line{
+		{line(locked, 1)}, {line(free, 2)}, {line(free, 3), line(locked, 1)}, {line(free, 4)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := newShop(t)
-			customer, locked, free := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
-			var tasks []delay.Task
-			for _, lines := range [][]order.Line{{line(locked, 1)}, {line(free, 2)}, {line(free, 3), line(locked, 1)},
-				{line(free, 4)}} {
-				o := s.MustPlace(t, customer, lines...)
-				s.Expire(t, o.ID)
-				tasks = append(tasks, delay.Task{ID: o.ID.String()})
-			}
-			release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)
-			if err := cancel(s, tasks); err != nil {
-				t.Fatal(err)
-			}
-			if l, f := s.Available(t, locked), s.Available(t, free); l != 8 || f != 7 {
-				t.Errorf("%d of the locked product available, want 8; %d of the other, want 7", l, f)
-			}
-			release()
-			if err := cancel(s, tasks); err != nil {
-				t.Fatal(err)
-			}
-			s.CheckInvariants(t, 0)
-			if l, f := s.Available(t, locked), s.Available(t, free); l != 10 || f != 10 {
-				t.Errorf("after the lock is released: %d and %d available, want 10 and 10", l, f)
-			}
-		})
+		id := s.MustPlace(t, customer, lines...).ID
+		s.Expire(t, id)
+		due = append(due, id)
 	}
+	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)
+	s.Deliver(t, due...)
+	if l, f := s.Available(t, locked), s.Available(t, free); l != 8 || f != 7 {
+		t.Errorf("%d of the locked product available, want 8; %d of the other, want 7", l, f)
+	}
+	release()
+	_, err := s.timeOut(t.Context(), 0, 1000)
+	testenv.Must(t, err)
+	if l, f := s.Available(t, locked), s.Available(t, free); l != 10 || f != 10 {
+		t.Errorf("after the lock is released: %d and %d available, want 10 and 10", l, f)
+	}
+	s.CheckInvariants(t, 0)
 }
 
 // TestLockedProductLeavesConnections places or cancels more orders of a locked product than the pool has connections.
