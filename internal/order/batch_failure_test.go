@@ -15,7 +15,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
@@ -244,61 +243,36 @@ func TestBadOrderFailsAlone(t *testing.T) {
 	}
 }
 
-// TestLockedProductDelaysNoNeighbours locks a product for long. The other placements of a batch are placed at once,
-// and so are later placements of other products, even in a batch with placements of the locked product. The placements
-// of the locked product are placed when the lock is released.
+// TestLockedProductDelaysNoNeighbours locks two products for long. The other placements of a batch are placed at once,
+// and so is a later one. Those of the locked products are placed when the lock is released.
 func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
 	locked, other, free := s.Product(t, 100), s.Product(t, 100), s.Product(t, 100)
 	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = ANY ($1)`,
 		[]uuid.UUID{locked, other})
-	mixed := func() (requests []request, isLocked []bool) {
-		for _, lines := range [][]order.Line{
-			{line(free, 1)}, {line(locked, 1)}, {line(free, 2),
-				line(other, 1)}, {line(free, 3)}, {line(other, 2)}, {line(free, 4)},
-		} {
-			requests = append(requests, wants(s.Customer(t), lines...))
-			isLocked = append(isLocked, len(lines) > 1 || lines[0].ProductID != free)
-		}
-		return requests, isLocked
+	requests := []request{
+		wants(s.Customer(t), line(free, 1)), wants(s.Customer(t), line(free, 3)), wants(s.Customer(t), line(locked, 1)),
+		wants(s.Customer(t), line(free, 2), line(other, 1)), wants(s.Customer(t), line(other, 2)),
+		wants(s.Customer(t), line(free, 4)),
 	}
-	var all []request
-	var batches []*batchUnderWay
-	for range 2 {
-		requests, isLocked := mixed()
-		b := s.startBatch(t, t.Context(), requests...)
-		for i, locked := range isLocked {
-			if locked {
-				continue
-			}
-			<-b.done[i]
-			if r := b.results[i]; r.err != nil || r.after >= sessionLockTimeout {
-				t.Errorf("placement %d of the free product returns error %v after %v, want an order before the "+
-					"lock_timeout of a session, %v",
-					i, r.err, r.after, sessionLockTimeout)
-			}
+	b := s.startBatch(t, t.Context(), requests...)
+	for _, i := range []int{0, 1, 5} {
+		<-b.done[i]
+		if r := b.results[i]; r.err != nil || r.after >= sessionLockTimeout {
+			t.Errorf("placement %d of the free product returns error %v after %v, want an order before the "+
+				"lock_timeout of a session, %v", i, r.err, r.after, sessionLockTimeout)
 		}
-		if _, _, err := s.Place(t.Context(), s.Customer(t),
-			order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
-			t.Errorf("another placement of the free product: %v", err)
+	}
+	s.MustPlace(t, s.Customer(t), line(free, 1))
+	for _, i := range []int{2, 3, 4} {
+		select {
+		case <-b.done[i]:
+			t.Errorf("placement %d of a locked product returns %v before the lock is released", i, b.results[i])
+		default:
 		}
-		for i, locked := range isLocked {
-			select {
-			case <-b.done[i]:
-				if locked {
-					t.Errorf("placement %d of a locked product returns %v before the lock is released", i, b.results[i])
-				}
-			default:
-			}
-		}
-		all, batches = append(all, requests...), append(batches, b)
 	}
 	release()
-	var results []result
-	for _, b := range batches {
-		results = append(results, b.wait()...)
-	}
-	s.checkPlacedOnce(t, all, results)
+	s.checkPlacedOnce(t, requests, b.wait())
 }
 
 // TestLockedCustomerDelaysNoNeighbours keeps the lock of a customer, as a process that hangs does. The other placements of the batch are placed soon,
