@@ -195,23 +195,6 @@ func (s *Shop) Trail(t testing.TB, id uuid.UUID) []string {
 	return strings.Split(text, ",")
 }
 
-// Owed returns the kinds of the outbox rows of an order, each after a blank.
-func (s *Shop) Owed(t testing.TB, id uuid.UUID) string {
-	t.Helper()
-	return testenv.Query[string](t, s.DB,
-		`SELECT coalesce(string_agg(' ' || kind, '' ORDER BY kind), '') FROM outbox WHERE task_id = $1`, id.String())
-}
-
-// OutboxLeft returns the time until an outbox row is due, by the database's clock.
-func (s *Shop) OutboxLeft(t testing.TB, kind string, id uuid.UUID) time.Duration {
-	t.Helper()
-	us := testenv.Query[int64](t, s.DB,
-		`SELECT (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint FROM outbox WHERE kind = $1
-			AND task_id = $2`,
-		kind, id.String())
-	return time.Duration(us) * time.Microsecond
-}
-
 // Near reports whether a duration is at most want, and at most ten seconds less.
 func Near(got, want time.Duration) bool { return got <= want && got > want-10*time.Second }
 
