@@ -88,39 +88,29 @@ func TestRescheduleRaces(t *testing.T) {
 		ids[i] = s.MustPlace(t, customer, line(product, 1)).ID
 		s.Exec(t, `UPDATE orders SET expires_at = clock_timestamp() + interval '1500 ms' WHERE id = $1`, ids[i])
 	}
-	every := func(do func(id uuid.UUID) error) func() {
-		return func() {
-			for range rounds {
-				for _, id := range ids {
-					if err := do(id); err != nil && strings.HasPrefix(parttest.ClassOf(err).Code, "not a rejection") {
-						t.Error(err)
-					}
+	var racers sync.WaitGroup
+	for _, race := range []struct {
+		every int // it does something to every n-th order
+		do    func(id uuid.UUID) error
+	}{
+		{1, func(id uuid.UUID) error { return s.Move(t, id, 1100*time.Millisecond) }},
+		{3, func(id uuid.UUID) error { return s.Move(t, id, time.Hour) }},
+		{4, func(id uuid.UUID) error { _, err := s.Extend(t.Context(), customer, id); return err }},
+		{17, func(id uuid.UUID) error { _, err := s.Pay(t.Context(), customer, id); return err }},
+		{13, func(id uuid.UUID) error { _, err := s.Cancel(t.Context(), customer, id); return err }},
+		{5, func(id uuid.UUID) error { return s.Change(t, id, hold) }},
+		{7, func(id uuid.UUID) error { return s.Change(t, id, release) }},
+		{1, func(id uuid.UUID) error { s.Deliver(t, id); return nil }},
+		{1, func(uuid.UUID) error { _, err := s.timeOut(t.Context(), 0, 100); return err }},
+	} {
+		racers.Go(func() {
+			for i := race.every; i <= rounds*orders; i += race.every {
+				err := race.do(ids[(i-1)%orders])
+				if err != nil && strings.HasPrefix(parttest.ClassOf(err).Code, "not a rejection") {
+					t.Error(err)
 				}
 			}
-		}
-	}
-	some := func(n int, do func(id uuid.UUID) error) func(id uuid.UUID) error { // every n-th call
-		calls := 0
-		return func(id uuid.UUID) error {
-			if calls++; calls%n != 0 {
-				return nil
-			}
-			return do(id)
-		}
-	}
-	var racers sync.WaitGroup
-	for _, race := range []func(){
-		every(func(id uuid.UUID) error { return s.Move(t, id, 1100*time.Millisecond) }),
-		every(some(3, func(id uuid.UUID) error { return s.Move(t, id, time.Hour) })),
-		every(some(4, func(id uuid.UUID) error { _, err := s.Extend(t.Context(), customer, id); return err })),
-		every(some(17, func(id uuid.UUID) error { _, err := s.Pay(t.Context(), customer, id); return err })),
-		every(some(13, func(id uuid.UUID) error { _, err := s.Cancel(t.Context(), customer, id); return err })),
-		every(some(5, func(id uuid.UUID) error { return s.Change(t, id, hold) })),
-		every(some(7, func(id uuid.UUID) error { return s.Change(t, id, release) })),
-		every(func(id uuid.UUID) error { s.Deliver(t, id); return nil }),
-		every(func(uuid.UUID) error { _, err := s.timeOut(t.Context(), 0, 100); return err }),
-	} {
-		racers.Go(race)
+		})
 	}
 	racers.Wait()
 	s.CheckTrails(t)
