@@ -55,8 +55,8 @@ func TestRejectionNamesOpenOrders(t *testing.T) {
 			}](t, a).Open
 			if p := a.problem(t); p.Type != "/problems/"+test.class.Code || a.status != http.StatusConflict ||
 				p.Title != test.class.Title || !slices.Equal(got, want) {
-				t.Errorf("%d units are answered with %d %s, want 409, %s and the open orders %v", test.quantity, a.status,
-					a.body, test.class.Code, want)
+				t.Errorf("%d units are answered with %d %s, want 409, %s and the open orders %v", test.quantity,
+					a.status, a.body, test.class.Code, want)
 			}
 			s.CheckInvariants(t, time.Hour)
 		})

@@ -48,8 +48,10 @@ var decisions = map[string]struct {
 		batch: []string{"ann: 1 A, 1 D = mixed-currencies 0 1", "bob: 1 A = placed", "cid: 1 D = placed"},
 	},
 	"an unknown product": {
-		left:  "1 A",
-		batch: []string{"ann: 1 U, 1 A, 1 V = unknown-product 0 2", "bob: 1 U = unknown-product 0", "cid: 1 A = placed"},
+		left: "1 A",
+		batch: []string{
+			"ann: 1 U, 1 A, 1 V = unknown-product 0 2", "bob: 1 U = unknown-product 0", "cid: 1 A = placed",
+		},
 	},
 	"reasons have an order": {
 		left:   "9 A, 1 B, 9 D",
@@ -321,7 +323,8 @@ func TestFieldErrors(t *testing.T) {
 		strings.Join(fifty, ", "):           "",
 		strings.Join(fifty, ", ") + ", 1 A": "/items must be a list of 1 to 50 lines, has 51",
 		"0 A, -1 B, 1001 C": "/items/0/quantity must be a whole number from 1 to 1000, " +
-			"/items/1/quantity must be a whole number from 1 to 1000, /items/2/quantity must be a whole number from 1 to 1000",
+			"/items/1/quantity must be a whole number from 1 to 1000, " +
+			"/items/2/quantity must be a whole number from 1 to 1000",
 		"1 A, 1 B, 1 A": "/items/2/product_id is the same as /items/0/product_id: order a product in one line",
 		"1":             "/items/0/product_id must be the UUID of a product",
 	} {

@@ -94,8 +94,8 @@ func (s *shop) lateness(t *testing.T) (l lateness) {
 	return l
 }
 
-// TestFigures reads the backlog before and after timeouts, and the lateness of timeouts by both actors, of which one has
-// a bound of a bucket.
+// TestFigures reads the backlog before and after timeouts, and the lateness of timeouts by both actors, of which one
+// has a bound of a bucket.
 func TestFigures(t *testing.T) {
 	s := newShop(t)
 	if l := s.lateness(t); l.Worker != (percentiles{}) || l.Reconciler != (percentiles{}) || len(l.Histogram) != 14 {

@@ -87,7 +87,8 @@ func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 		t.Errorf("at the end of the hold %d orders time out, %v; want 1", n, err)
 	}
 	o, err := s.Get(t.Context(), customer, id)
-	if err != nil || o.CancelReason != order.ByTimeout || o.CancelledAt.Before(*o.HoldUntil) || !o.DueAt.Equal(*o.HoldUntil) {
+	if err != nil || o.CancelReason != order.ByTimeout || o.CancelledAt.Before(*o.HoldUntil) ||
+		!o.DueAt.Equal(*o.HoldUntil) {
 		t.Errorf("the order is %+v, %v; want it timed out at the end of its hold", o, err)
 	}
 	s.CheckInvariants(t, 0)

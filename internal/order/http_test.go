@@ -455,7 +455,8 @@ func TestRequestsWithoutDatabase(t *testing.T) {
 		started := time.Now()
 		a := s.rejects(t, rest.Unavailable, request, body, auth)
 		if !strings.Contains(a.problem(t).Detail, advice) || a.header.Get("Retry-After") == "" {
-			t.Errorf("%s: the answer is %v %s, want Retry-After and a detail with %q", request, a.header, a.body, advice)
+			t.Errorf("%s: the answer is %v %s, want Retry-After and a detail with %q", request, a.header, a.body,
+				advice)
 		}
 		if took := time.Since(started); took > 5*time.Second {
 			t.Errorf("%s took %v, want at most 5 s", request, took)

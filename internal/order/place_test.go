@@ -50,7 +50,8 @@ func TestPlace(t *testing.T) {
 func TestPlaceRejected(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	customer, plenty, few, dollars := s.Customer(t), s.Product(t, 9), s.Product(t, 2), s.ProductWithCurrency(t, 9, "USD")
+	customer, plenty, few := s.Customer(t), s.Product(t, 9), s.Product(t, 2)
+	dollars := s.ProductWithCurrency(t, 9, "USD")
 	results := s.placeInOneBatch(t,
 		wantsWithKey(customer, "a", line(plenty, 1), line(uuid.New(), 1)),
 		wantsWithKey(customer, "b", line(plenty, 1), line(dollars, 1)),
@@ -61,9 +62,9 @@ func TestPlaceRejected(t *testing.T) {
 		"[unknown-product mixed-currencies out-of-stock invalid-request placed]"; got != want {
 		t.Fatalf("answers are %s, want %s", got, want)
 	}
-	if rows := testenv.Query[string](t, s.DB, `SELECT concat_ws(' ', (SELECT count(*) FROM orders),
-		(SELECT count(*) FROM order_items), (SELECT count(*) FROM outbox), (SELECT count(*) FROM order_events))`); rows !=
-		"1 2 1 0" {
+	rows := testenv.Query[string](t, s.DB, `SELECT concat_ws(' ', (SELECT count(*) FROM orders),
+		(SELECT count(*) FROM order_items), (SELECT count(*) FROM outbox), (SELECT count(*) FROM order_events))`)
+	if rows != "1 2 1 0" {
 		t.Errorf("orders, items, outbox rows and events are %s, want those of one order", rows)
 	}
 	if tasks := s.awaitPublished(t); len(tasks) != 1 || s.Available(t, plenty) != 8 || s.Available(t, few) != 1 {
@@ -139,8 +140,8 @@ func TestParallelPlacementsDoNotOversell(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestProductChangesDuringLockWait has a customer wait for a product that is sold out when the request begins. The holder
-// of its lock adds stock, and changes the price.
+// TestProductChangesDuringLockWait has a customer wait for a product that is sold out when the request begins. The
+// holder of its lock adds stock, and changes the price.
 func TestProductChangesDuringLockWait(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

@@ -138,7 +138,7 @@ func TestWhereAreOverdueOrders(t *testing.T) {
 	}
 }
 
-// TestPayAtOnceIsOff reads an order of a service without a route to pay it. TestModel has the orders of one with a route.
+// TestPayAtOnceIsOff reads an order of a service without a route to pay it. TestModel has those of one with a route.
 func TestPayAtOnceIsOff(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, func(c *order.Config) { c.NoPayAtOnce = true })

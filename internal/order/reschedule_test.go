@@ -169,8 +169,8 @@ func TestRescheduleOverHTTP(t *testing.T) {
 	s.rejects(t, rest.NotFound, "POST /ops/api/orders/"+uuid.NewString()+"/deadline", body(deadline, "why"))
 }
 
-// TestOrderKeepsNameAndPrice changes a product after it was ordered. Both statements that read orders return the name and
-// the price as ordered.
+// TestOrderKeepsNameAndPrice changes a product after it was ordered. Both statements that read orders return the name
+// and the price as ordered.
 func TestOrderKeepsNameAndPrice(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
