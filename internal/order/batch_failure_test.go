@@ -275,8 +275,8 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	s.checkPlacedOnce(t, requests, b.wait())
 }
 
-// TestLockedCustomerDelaysNoNeighbours keeps the lock of a customer, as a process that hangs does. The other placements of the batch are placed soon,
-// and their tasks are due at the deadlines of the orders. The placement of the customer is rejected. A busy machine has
+// TestLockedCustomerDelaysNoNeighbours keeps the lock of a customer, as a process that hangs does. The other placements
+// of the batch are placed soon, and their tasks are due at the deadlines of the orders. The placement of the customer is rejected. A busy machine has
 // three attempts: if the batch waits for the lock, each takes too long.
 func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)

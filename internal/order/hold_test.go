@@ -11,7 +11,6 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestTimeoutSeesMovedOrder moves an order between the moment of the snapshot of the worker's statement and the moment
@@ -37,8 +36,7 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 			`UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE id = $1`, "paid"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			customer, product := s.Customer(t), s.Product(t, 1)
-			id := s.MustPlace(t, customer, line(product, 1)).ID
+			customer, id := s.pending(t)
 			s.Do(t, test.setup, customer, id)
 			// The statement has its snapshot when it waits for the advisory lock, which the test adds to it.
 			const lock = `pg_advisory_xact_lock(1)`
@@ -49,11 +47,10 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 				t.Fatalf("cancel_due.sql has no line %q", condition)
 			}
 			release := testenv.HoldLock(t, s.DB, `SELECT `+lock)
-			done := make(chan error, 1)
-			go func() {
+			done := async(func() error {
 				_, err := s.DB.ExecContext(t.Context(), statement, []uuid.UUID{id}, "worker")
-				done <- err
-			}()
+				return err
+			})
 			testenv.AwaitLockWait(t, s.DB)
 			s.Exec(t, test.change, id)
 			release()
@@ -72,8 +69,7 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	customer, product := s.Customer(t), s.Product(t, 1)
-	id := s.MustPlace(t, customer, line(product, 1)).ID
+	customer, id := s.pending(t)
 	s.Hold(t, id)
 	s.Pass(t, id, timeout)
 	if left, ok := s.Deliver(t, id)[0].Retry(); !ok || !ordertest.Near(left, holdTime) {
@@ -95,38 +91,4 @@ func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 	if late := s.lateness(t).Reconciler; late.Count != 1 || late.Max > 10 {
 		t.Errorf("lateness is %+v, want that of one timeout, from the end of the hold", late)
 	}
-}
-
-// TestExtensionLongerThanTheHold extends a held order by more than the time from its deadline to the end of its hold.
-func TestExtensionLongerThanTheHold(t *testing.T) {
-	s := newShop(t)
-	customer, product := s.Customer(t), s.Product(t, 1)
-	id := s.MustPlace(t, customer, line(product, 1)).ID
-	s.Hold(t, id)
-	before, err := s.Get(t.Context(), customer, id)
-	if err != nil || before.ExtensionSeconds != extension.Seconds() {
-		t.Fatalf("the order is %+v, %v; want an extension of %v", before, err, extension)
-	}
-	after, err := s.Extend(t.Context(), customer, id)
-	if err != nil || !after.ExpiresAt.Equal(before.ExpiresAt.Add(extension)) ||
-		!after.HoldUntil.Equal(before.HoldUntil.Add(extension)) ||
-		!after.DueAt.Equal(*after.HoldUntil) || *after.ExtensionsLeft != ordertest.MaxExtensions-1 ||
-		after.ExtensionSeconds != extension.Seconds() {
-		t.Fatalf("Extend returns %+v, %v; want the deadline and the hold %v later", after, err, extension)
-	}
-	s.Pass(t, id, timeout+holdTime) // the tasks of the old times come early
-	if left, ok := s.Deliver(t, id)[0].Retry(); !ok || !ordertest.Near(left, extension) {
-		t.Errorf("at the end of the old hold the task is due again in %v (%v), want about %v", left, ok, extension)
-	}
-	if _, err := s.Pay(t.Context(), customer, id); parttest.ClassOf(err) != order.CheckoutOpen {
-		t.Errorf("Pay returns %v, want code %s", err, order.CheckoutOpen.Code)
-	}
-	s.Release(t, id)
-	if left, ok := s.Deliver(t, id)[0].Retry(); !ok || !ordertest.Near(left, extension-holdTime) {
-		t.Errorf("after the release the task is due again in %v (%v), want about %v", left, ok, extension-holdTime)
-	}
-	if _, err := s.Pay(t.Context(), customer, id); err != nil {
-		t.Errorf("Pay after the release, before the new deadline: %v", err)
-	}
-	s.CheckInvariants(t, 0)
 }

@@ -84,38 +84,6 @@ func TestLockedProductLeavesConnections(t *testing.T) {
 	}
 }
 
-// TestDeadlineExtendedDuringLockWait has a customer pay or cancel an order whose deadline has passed when the statement
-// begins. The holder of the row's lock moves the deadline into the future.
-func TestDeadlineExtendedDuringLockWait(t *testing.T) {
-	t.Parallel()
-	for name, do := range map[string]func(s *shop, customer, id uuid.UUID) (*order.Order, error){
-		"pay": func(s *shop, customer, id uuid.UUID) (*order.Order, error) { return s.Pay(t.Context(), customer, id) },
-		"cancel": func(s *shop, customer, id uuid.UUID) (*order.Order, error) {
-			return s.Cancel(t.Context(), customer, id)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newShop(t)
-			customer, product := s.Customer(t), s.Product(t, 1)
-			o := s.MustPlace(t, customer, line(product, 1))
-			s.Expire(t, o.ID)
-			release := testenv.HoldLock(t, s.DB,
-				`UPDATE orders SET expires_at = now() + interval '1 hour' WHERE id = $1`, o.ID)
-			done := make(chan error, 1)
-			go func() {
-				_, err := do(s, customer, o.ID)
-				done <- err
-			}()
-			testenv.AwaitLockWait(t, s.DB)
-			release()
-			if err := <-done; err != nil {
-				t.Errorf("%s returns %v, want no error", name, err)
-			}
-			s.CheckInvariants(t, 0)
-		})
-	}
-}
-
 // TestProductsAreLockedInIDOrder locks one of two products, and runs each statement that locks both. A statement that
 // waits for the product with the higher id must have locked the other one.
 func TestProductsAreLockedInIDOrder(t *testing.T) {

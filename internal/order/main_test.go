@@ -64,6 +64,20 @@ func (s *shop) try(t testing.TB, customer uuid.UUID, lines ...order.Line) error 
 	return err
 }
 
+// pending places an order of a new customer for the only unit of a new product.
+func (s *shop) pending(t testing.TB) (customer, id uuid.UUID) {
+	t.Helper()
+	customer = s.Customer(t)
+	return customer, s.MustPlace(t, customer, line(s.Product(t, 1), 1)).ID
+}
+
+// async calls a function in another goroutine, and returns a channel for its error.
+func async(f func() error) <-chan error {
+	result := make(chan error, 1)
+	go func() { result <- f() }()
+	return result
+}
+
 func line(product uuid.UUID, quantity int64) order.Line { return ordertest.Line(product, quantity) }
 
 // timeOut times out a page of the overdue orders, as the reconciler does, and returns the number of cancelled orders.

@@ -76,11 +76,7 @@ func TestContextEndsDuringBatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	p := order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 1)}}
-	result := make(chan error, 1)
-	go func() {
-		_, _, err := s.Place(ctx, customer, p)
-		result <- err
-	}()
+	result := async(func() error { _, _, err := s.Place(ctx, customer, p); return err })
 	testenv.AwaitLockWait(t, s.DB)
 	cancel()
 	if err := <-result; parttest.ClassOf(err) != rest.Unavailable || !strings.Contains(err.Error(), "may or may not") {

@@ -74,25 +74,6 @@ func TestPlaceRejected(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestCustomerRowIsWrittenWithFirstOrder checks that a customer without orders has no row, because clients that only
-// sign up must not fill the database.
-func TestCustomerRowIsWrittenWithFirstOrder(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	customer, product := s.Customer(t), s.Product(t, 1)
-	rows := func() int {
-		return testenv.Query[int](t, s.DB, `SELECT count(*) FROM customers WHERE id = $1`, customer)
-	}
-	if err := s.try(t, customer, line(product, 2)); err == nil || rows() != 0 {
-		t.Errorf("Place returns %v for more units than there are, and the customer has %d rows; want 0", err, rows())
-	}
-	s.MustPlace(t, customer, line(product, 1))
-	if n := rows(); n != 1 {
-		t.Errorf("the customer has %d rows, want 1", n)
-	}
-	s.CheckInvariants(t, 0)
-}
-
 // TestPlaceWithSameKey repeats a placement with its idempotency key, also with the lines in another sequence. There is
 // not enough stock for a second order. The keys of another customer are others.
 func TestPlaceWithSameKey(t *testing.T) {

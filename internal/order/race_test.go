@@ -43,7 +43,7 @@ func (s *shop) raceTimeout(
 ) {
 	t.Helper()
 	const batch = 20
-	customer := s.InsertCustomer(t)
+	customer := s.Customer(t)
 	changed, timedOut := 0, 0
 	spread := 10 * time.Millisecond
 	for ids := range slices.Chunk(s.PendingOrders(t, customer, orders), batch) {

@@ -62,6 +62,8 @@ func TestSchemaRejectsInvalidRows(t *testing.T) {
 			`status = 'cancelled', ended_by = 'worker', cancelled_at = expires_at`},
 		{"an unknown status", "orders_status", `status = 'lost', ended_by = 'worker'`},
 		{"a deadline at the placement", "orders_expires_at", `expires_at = created_at`},
+		{"a deadline that never comes", "orders_expires_at", `expires_at = 'infinity'`},
+		{"a hold that never ends", "orders_hold_until", `hold_until = 'infinity'`},
 		{"an idempotency key without a fingerprint", "orders_idempotency", `idempotency_key = 'k'`},
 		{"an idempotency key used twice", "orders_idempotency_key",
 			`INSERT INTO orders (id, customer_id, total_cents, currency, idempotency_key, fingerprint, created_at,
