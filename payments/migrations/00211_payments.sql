@@ -114,14 +114,10 @@ CREATE TABLE provider_events (
     type        text        NOT NULL,
     -- Events that matched nothing are looked at, and not only counted.
     outcome     text        NOT NULL DEFAULT 'matched' CHECK (outcome IN ('matched', 'unmatched', 'foreign')),
-    received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- When the provider's books can have what the event is about; NULL: they need not be read for it, or were read
-    -- since.
-    books_from  timestamptz
+    received_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX provider_events_received ON provider_events (received_at);
 CREATE INDEX provider_events_unmatched ON provider_events (received_at) WHERE outcome = 'unmatched';
-CREATE INDEX provider_events_books ON provider_events (books_from) WHERE books_from IS NOT NULL;
 
 -- Whose payments these are, stored before the first call that writes at the provider. It has at most one row.
 CREATE TABLE payment_deployment (

@@ -1,10 +1,10 @@
 // Package books compares the provider's books, which are its balance transactions, with the tables, so that money that
 // the webhooks or the database have lost is found.
 //
-// Each hour, or sooner after an event about money that moved by hand, a process reads the movements since the last
-// position. Payments and refunds that the tables do not know are checked at the provider. What belongs to this
-// deployment and matches no attempt is unclaimed: an incident opens, and no refund is sent until an operator has
-// closed it.
+// Each hour a process reads the movements since the last position. Only they tell of disputes, of refunds by hand, and
+// of refunds that fail at the customer's bank after the provider has confirmed them. Payments and refunds that the
+// tables do not know are checked at the provider. What belongs to this deployment and matches no attempt is unclaimed:
+// an incident opens, and no refund is sent until an operator has closed it.
 package books
 
 import (
@@ -63,7 +63,7 @@ func NewReconciliation(db *gorm.DB, p Provider, cfg Config, log *slog.Logger) *R
 // RunHourly makes a report every hour until ctx ends. An error is logged, and the report is tried again.
 func (r *Reconciliation) RunHourly(ctx context.Context) error {
 	lookOnce := func(ctx context.Context) {
-		due, err := r.Claim(ctx)
+		due, err := r.claim(ctx)
 		if err == nil && due {
 			_, err = r.Run(ctx, time.Time{})
 		}

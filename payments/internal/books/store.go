@@ -37,18 +37,15 @@ func (r *Reconciliation) scan(ctx context.Context, dst any, statement string, ar
 	return found, nil
 }
 
-// Claim reports whether a report is due, at its time or because of an event, and if so, makes it due again in ten
-// minutes. This only saves calls.
-func (r *Reconciliation) Claim(ctx context.Context) (due bool, err error) {
+// claim reports whether a report is due, and if so, makes it due again in ten minutes. This only saves calls.
+func (r *Reconciliation) claim(ctx context.Context) (due bool, err error) {
 	var row struct{ Position time.Time }
 	return r.scan(ctx, &row, `
-		WITH told AS (UPDATE provider_events SET books_from = NULL WHERE books_from <= now() RETURNING id)
-		UPDATE payment_books SET next_run = now() + interval '10 min'
-		WHERE next_run <= now() OR EXISTS (SELECT FROM told) RETURNING position`)
+		UPDATE payment_books SET next_run = now() + interval '10 min' WHERE next_run <= now() RETURNING position`)
 }
 
 // locked runs do in a transaction that holds the lock of the books, so that no movement is stored while a report is
-// made. After a deadlock, for example with an event about several refunds, it does so again. The statements read
+// made. After a deadlock, for example with a worker that takes several refunds, it does so again. The statements read
 // whole tables, or store up to a day of movements, so they have no timeout.
 func (r *Reconciliation) locked(ctx context.Context, do func(tx *gorm.DB, position time.Time) error) error {
 	err := postgres.RetryDeadlock(func() error {

@@ -30,7 +30,6 @@ func TestQueryPlans(t *testing.T) {
 		"left":            {statement(t, "attempt/left.sql"), fmt.Sprintf("'{%s}'", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
 		"pending":         {statement(t, "attempt/pending.sql"), fmt.Sprintf("'0001-01-01', '%s', %d, 500", uuid.Nil, aYear.Microseconds()), []string{"payment_attempts_due", "orders_pkey"}},
 		"hear":            {statement(t, "attempt/hear.sql"), fmt.Sprintf("'e', 't', '%s', 's', true, true, 1, 'k'", id), []string{"payment_attempts_pkey"}},
-		"refund webhook":  {statement(t, "refund/hear.sql"), "'e', 't', 'p', 'k', NULL, false, 'charge'", []string{"payment_attempts_payment_intent_key", "refunds_of_attempt"}},
 		"take refunds":    {statement(t, "refund/take.sql"), fmt.Sprintf("'{%s}', 1", id), []string{"refunds_pkey", "payment_attempts_pkey"}},
 		"pending refunds": {statement(t, "refund/pending.sql"), fmt.Sprintf("'0001-01-01', '%s', -1, 500", uuid.Nil), []string{"refunds_due"}},
 		"books":           {statement(t, "books/settle.sql"), "'k', 'r'", []string{"payment_attempts_pkey", "refunds_pkey"}}, // it reads all movements, once

@@ -77,14 +77,14 @@ var checks = map[string]func(t *testing.T, s *shop) waiting{
 		o, a := s.late(t)
 		return waiting{o, a, s.handleRefunds, s.refundOf(t, a.ID), "succeeded late confirmed"}
 	},
-	"refund, told that an old one is confirmed": func(t *testing.T, s *shop) waiting {
+	"refund, an old one is confirmed": func(t *testing.T, s *shop) waiting {
 		o, a := s.late(t)
 		s.setRefunds(t, "pending")
 		s.sendRefund(t, a.ID)
 		s.shift(t, o.ID, 20*time.Hour)
 		s.sendRefund(t, a.ID)
 		s.setRefunds(t, "succeed")
-		s.deliverAll(t, a.ID)
+		s.recheck(t, a)
 		return waiting{o, a, s.handleRefunds, s.refundOf(t, a.ID), "succeeded late confirmed"}
 	},
 }

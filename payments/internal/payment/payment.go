@@ -85,7 +85,7 @@ func Add(
 			return err
 		}
 		live := provider.ModeOf(o.StripeKey) == "live"
-		webhooks := newReceiver(attempts, refunds, o.Deployment, live, o.WebhookSecret, p.Log, p.Metrics)
+		webhooks := newReceiver(attempts, o.Deployment, live, o.WebhookSecret, p.Log, p.Metrics)
 		reconciliation := o.books(p, calls)
 		p.Metrics.MustRegister(&collector{p.DB, reconciliation})
 		p.Add(app.Part{

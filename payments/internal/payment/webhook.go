@@ -19,7 +19,6 @@ import (
 	"example.com/shop/internal/rest"
 	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/provider"
-	"example.com/shop/payments/internal/refund"
 )
 
 // BadSignature is the class of the error of a webhook that is not the provider's.
@@ -35,7 +34,6 @@ const maxWebhook = 256 << 10
 // receiver receives the webhooks of the provider.
 type receiver struct {
 	attempts   *attempt.Service
-	refunds    *refund.Service
 	deployment string   // events about objects of other deployments are ignored
 	live       bool     // the mode of the key; events of the other mode are ignored
 	secrets    []string // each of them verifies webhooks, so that a secret can be replaced without a gap
@@ -45,10 +43,10 @@ type receiver struct {
 
 // newReceiver returns a receiver that verifies webhooks with a list of secrets, separated by commas.
 func newReceiver(
-	attempts *attempt.Service, refunds *refund.Service, deployment string, live bool, secrets string,
+	attempts *attempt.Service, deployment string, live bool, secrets string,
 	log *slog.Logger, reg prometheus.Registerer,
 ) *receiver {
-	r := &receiver{attempts: attempts, refunds: refunds, deployment: deployment, live: live, log: log,
+	r := &receiver{attempts: attempts, deployment: deployment, live: live, log: log,
 		results: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_webhooks_total",
 			Help: "Webhooks of the payment provider, by result: stored, repeated, rejected (the signature is wrong or old), " +
@@ -120,8 +118,8 @@ var usableID = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,255}$`)
 
 // unusable reports whether an event has no id, no type, or one that cannot be stored.
 func unusable(e provider.Event) bool {
-	optional := func(id string) bool { return id == "" || usableID.MatchString(id) }
-	return !usableID.MatchString(e.ID) || !usableID.MatchString(e.Type) || !optional(e.Session) || !optional(e.Intent)
+	return !usableID.MatchString(e.ID) || !usableID.MatchString(e.Type) ||
+		e.Session != "" && !usableID.MatchString(e.Session)
 }
 
 // outcome returns the outcome of an event that is not this deployment's, or names nothing; "": the database decides.
@@ -129,33 +127,24 @@ func (r *receiver) outcome(e provider.Event) string {
 	switch {
 	case e.Live != r.live:
 		return otherMode
-	case e.About == "":
+	case !e.Wanted:
 		return otherType
-	case e.Deployment != "" && !e.In(r.deployment):
-		return foreign
-	case e.About == "session" && (provider.OptionalID(e.Attempt) == nil || e.Session == ""):
-		return foreign
-	case e.About != "session" && e.Intent == "":
+	case e.Deployment != "" && !e.In(r.deployment), provider.OptionalID(e.Attempt) == nil, e.Session == "":
 		return foreign
 	}
 	return ""
 }
 
-// take stores an event and has its attempt or refunds checked. It returns the label of the event's result. An event
+// take stores an event and has its attempt checked. It returns the label of the event's result. An event
 // that cannot be stored is no error: the provider would send it again, and it would fail again.
 func (r *receiver) take(ctx context.Context, e provider.Event) (result string, err error) {
 	if unusable(e) {
 		r.log.WarnContext(ctx, "a webhook has a valid signature, but no event with usable ids; it is ignored",
-			"event", shorten(e.ID), "type", shorten(e.Type), "session", shorten(e.Session), "intent", shorten(e.Intent))
+			"event", shorten(e.ID), "type", shorten(e.Type), "session", shorten(e.Session))
 		return "unusable", nil
 	}
-	ours := e.In(r.deployment)
 	if result = r.outcome(e); result == "" {
-		if e.About == "session" {
-			result, err = r.attempts.Hear(ctx, e, ours)
-		} else {
-			result, err = r.refunds.Hear(ctx, e, ours)
-		}
+		result, err = r.attempts.Hear(ctx, e, e.In(r.deployment))
 	}
 	switch {
 	case postgres.Rejected(err):
@@ -171,7 +160,7 @@ func (r *receiver) take(ctx context.Context, e provider.Event) (result string, e
 	case result == unmatched:
 		r.log.ErrorContext(ctx, "an event of the payment provider is this shop's, and matches nothing in the database: "+
 			"read docs/payments.md, PaymentEventUnmatched",
-			"event", e.ID, "type", e.Type, "attempt", e.Attempt, "session", e.Session, "intent", e.Intent)
+			"event", e.ID, "type", e.Type, "attempt", e.Attempt, "session", e.Session)
 	}
 	return result, nil
 }

@@ -150,16 +150,14 @@ type MovementPage = Page[Movement]
 // SessionPage is a page of sessions.
 type SessionPage = Page[Session]
 
-// Event is what a webhook says about an object of the provider. It decides nothing: the provider is asked.
+// Event is what a webhook says about a session. It decides nothing: the provider is asked.
 type Event struct {
-	Owner           // of the object
+	Owner           // of the session
 	ID, Type string // as the provider names them
 	Live     bool
-	About    string // session, refund, charge or dispute; "": another object, of which the event names nothing
+	Wanted   bool // reports whether the shop reads events of this type; otherwise the event names no session
 	Session  string
-	Complete bool   // reports whether the session is complete: most likely its customer has paid
-	Intent   string // the payment of a refund, a charge or a dispute
-	Refund   string // our refund's id; "": made by hand
+	Complete bool // reports whether the session is complete: most likely its customer has paid
 }
 
 // Endpoint is a receiver of the provider's webhooks.

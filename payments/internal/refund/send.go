@@ -110,8 +110,8 @@ func (r *Service) unknownPayment(ctx context.Context, t taken, err error) error 
 }
 
 // refused returns the step of a refund that the provider refused for good: it failed, because a repeated call, with
-// any key, would be refused as well. If an operator returned the money meanwhile, the next event about it confirms
-// the refund.
+// any key, would be refused as well. If an operator returned the money meanwhile, the next report of the books has
+// the refund checked, which confirms it.
 func refused(err error) step {
 	text := "refused"
 	if e, ok := errors.AsType[*provider.Error](err); ok && e.Cause != "" {
