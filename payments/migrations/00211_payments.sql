@@ -108,17 +108,6 @@ CREATE VIEW payment_attempts_shown AS
         OR checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) <= now()) AS closing) AS c
     LEFT JOIN refunds r ON r.attempt_id = a.id;
 
--- The ids of the provider's events, to store each event once. The bodies hold personal data and are not stored.
-CREATE TABLE provider_events (
-    id          text PRIMARY KEY,
-    type        text        NOT NULL,
-    -- Events that matched nothing are looked at, and not only counted.
-    outcome     text        NOT NULL DEFAULT 'matched' CHECK (outcome IN ('matched', 'unmatched', 'foreign')),
-    received_at timestamptz NOT NULL DEFAULT clock_timestamp()
-);
-CREATE INDEX provider_events_received ON provider_events (received_at);
-CREATE INDEX provider_events_unmatched ON provider_events (received_at) WHERE outcome = 'unmatched';
-
 -- Whose payments these are, stored before the first call that writes at the provider. It has at most one row.
 CREATE TABLE payment_deployment (
     only_row   boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
@@ -190,5 +179,5 @@ DELETE FROM outbox WHERE kind IN ('payment.settle', 'refund.send');
 DELETE FROM reconcile_reports WHERE kind IN ('payment.settle', 'refund.send');
 DROP VIEW payment_attempts_shown, payment_checks;
 DROP TABLE payment_reports, payment_books, unclaimed_payments, provider_movements, payment_incidents,
-    payment_deployment, provider_events, refunds, payment_attempts;
+    payment_deployment, refunds, payment_attempts;
 DROP FUNCTION checkout_closes_at;

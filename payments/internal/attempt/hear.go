@@ -20,25 +20,22 @@ var (
 
 // heard is the row that hear.sql and returned.sql return.
 type heard struct {
-	Outcome string // of an event; "": it was stored before
-	Attempt taken  `gorm:"embedded"`
-	Taken   bool   // reports whether the attempt is to be settled now
+	Attempt taken `gorm:"embedded"`
+	Taken   bool  // reports whether the attempt is to be settled now
 }
 
-// Hear stores an event about a session, and settles the attempt that the session belongs to, unless the event is known
-// or tells nothing new. ours reports whether the event names this deployment. Hear returns the outcome of the event;
-// "": it was stored before.
-func (s *Service) Hear(ctx context.Context, e provider.Event, ours bool) (outcome string, err error) {
-	row, err := one[heard](ctx, s.db, "store an event", hearSQL,
-		e.ID, e.Type, provider.OptionalID(e.Attempt), e.Session, e.Complete, ours, maxCreating.Microseconds(),
-		Kind)
-	if err != nil {
-		return "", err
+// Hear settles the attempt that an event is about, unless the event tells nothing new. It reports whether there is such
+// an attempt. Events are not stored: a repeated one has the provider asked once more, at most.
+func (s *Service) Hear(ctx context.Context, e provider.Event) (known bool, err error) {
+	row, err := one[heard](ctx, s.db, "take the attempt of an event", hearSQL,
+		provider.OptionalID(e.Attempt), e.Session, e.Complete, maxCreating.Microseconds(), Kind)
+	if err != nil || row == nil {
+		return false, err
 	}
 	if row.Taken {
 		s.settleNow(ctx, row.Attempt)
 	}
-	return row.Outcome, nil
+	return true, nil
 }
 
 // Returned asks the provider about the live attempt of one of a customer's orders, because the customer has come back

@@ -62,6 +62,3 @@ func StartGuard(ctx context.Context, db *gorm.DB, name, key string) error {
 
 // IsBlocked reports whether a call was not made because the process may not write.
 func IsBlocked(err error) bool { return provider.IsClass(err, provider.Blocked) }
-
-// DeleteOld deletes old events, at most limit rows in a statement.
-func DeleteOld(ctx context.Context, db *gorm.DB, limit int64) error { return deleteOld(ctx, db, limit) }

@@ -99,7 +99,6 @@ func Add(
 			Components: []app.Component{
 				{Run: owner.Run},
 				{Role: app.Reconciler, Run: reconciliation.RunHourly},
-				{Role: app.Reconciler, Run: func(ctx context.Context) error { return runDeletions(ctx, p.DB, p.Log) }},
 			},
 			Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
 				return invariants(ctx, p.DB, bound+checkLease, full)

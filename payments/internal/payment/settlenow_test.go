@@ -115,10 +115,10 @@ func TestEventSettlesAtOnce(t *testing.T) {
 			s.settleNow(t, o.ID)
 			s.cancelDue(t, o.ID)
 		},
-		"repeated: no call": func(t *testing.T, o *order.Order, a *attempt.Attempt) {
-			event := eventBody("evt_"+a.ID.String(), "checkout.session.completed", "v", sessionObject("cs_x", a.ID.String(), "test"))
-			s.deliver(t, event)
-			s.deliver(t, event)
+		"paid and repeated: no call": func(t *testing.T, o *order.Order, a *attempt.Attempt) {
+			s.pay(t, a.CheckoutURL)
+			s.tell(t, a)
+			s.tell(t, a)
 			wantCalls(t, "1/0")
 		},
 	} {

@@ -1,5 +1,5 @@
--- Returns one JSON object: the attempts and refunds by state, the webhooks of the last hour, and the money of each
--- currency. See openapi.yaml, PaymentStats.
+-- Returns one JSON object: the attempts and refunds by state, and the money of each currency. See openapi.yaml,
+-- PaymentStats.
 WITH attempt AS (
     SELECT CASE WHEN a.state = 'open' AND (o.status <> 'pending'
                        OR checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) <= now())
@@ -32,10 +32,6 @@ SELECT json_build_object(
     'oldest_check_overdue_seconds', (
         SELECT greatest(0, coalesce(extract(epoch FROM clock_timestamp() - min(next_check)), 0))::float8
         FROM (SELECT next_check FROM attempt UNION ALL SELECT next_check FROM refunds) AS checks
-    ),
-    'webhooks', (
-        SELECT json_build_object('last_hour', count(*) FILTER (WHERE received_at > now() - interval '1 hour'), 'last_at', max(received_at))
-        FROM provider_events
     ),
     'money', (SELECT coalesce(json_agg(money ORDER BY currency), '[]') FROM money),
     'failed_refunds', (

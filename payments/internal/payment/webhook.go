@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
 	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/provider"
@@ -49,10 +48,9 @@ func newReceiver(
 	r := &receiver{attempts: attempts, deployment: deployment, live: live, log: log,
 		results: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_webhooks_total",
-			Help: "Webhooks of the payment provider, by result: stored, repeated, rejected (the signature is wrong or old), " +
-				"unmatched (this shop's, and it names nothing that the database has), foreign (another application's), " +
-				"other_mode (of test mode in a live shop, or the reverse), " +
-				"other_type (the shop does not read it) or unusable (it cannot be stored).",
+			Help: "Webhooks of the payment provider, by result: matched, unmatched (this shop's, and the database has no " +
+				"such attempt), ignored (another application's, deployment's or mode's, or of a type that the shop does " +
+				"not read), unusable (no event with usable ids) or rejected (the signature is wrong or old).",
 		}, []string{"result"}),
 	}
 	for secret := range strings.SplitSeq(secrets, ",") {
@@ -61,14 +59,14 @@ func newReceiver(
 		}
 	}
 	// These series begin at 0 now, because increase() does not count the event with which a series begins.
-	for _, result := range []string{"stored", "repeated", "rejected", unmatched, foreign, otherMode, otherType, "unusable"} {
+	for _, result := range []string{"matched", "unmatched", "ignored", "unusable", "rejected"} {
 		r.results.WithLabelValues(result)
 	}
 	return r
 }
 
-// receive is the handler of POST /webhooks/stripe. It answers 200 to every event with a valid signature that it could
-// store: after any other answer the provider sends the event again, and in the end it disables the endpoint.
+// receive is the handler of POST /webhooks/stripe. It answers 200 to every event with a valid signature, unless the
+// database fails: after any other answer the provider sends the event again, and in the end it disables the endpoint.
 func (r *receiver) receive(c *gin.Context) error {
 	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxWebhook))
 	if err != nil {
@@ -103,66 +101,46 @@ func unreadable(err error) error {
 	return &rest.Error{Class: rest.Malformed, Detail: "The service cannot read the body.", Err: err}
 }
 
-// The outcomes of an event. provider_events stores the first three.
-const (
-	matched   = "matched"
-	unmatched = "unmatched"  // this deployment's, and it names nothing that the database has
-	foreign   = "foreign"    // of another application or deployment that uses the same account
-	otherMode = "other_mode" // of test mode in a live shop, or the other way round
-	otherType = "other_type" // of a type that the shop does not read
-)
-
-// usableID matches the ids and types that PostgreSQL is asked to store. A NUL character or a huge id would be an error
-// of the statement, and the provider would send the event again for days.
+// usableID matches the ids and types that PostgreSQL and the log get. A NUL character or a huge id would be an error of
+// the statement, and the provider would send the event again for days.
 var usableID = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,255}$`)
 
-// unusable reports whether an event has no id, no type, or one that cannot be stored.
+// unusable reports whether an event has no id, no type, or one that is not usable.
 func unusable(e provider.Event) bool {
 	return !usableID.MatchString(e.ID) || !usableID.MatchString(e.Type) ||
 		e.Session != "" && !usableID.MatchString(e.Session)
 }
 
-// outcome returns the outcome of an event that is not this deployment's, or names nothing; "": the database decides.
-func (r *receiver) outcome(e provider.Event) string {
-	switch {
-	case e.Live != r.live:
-		return otherMode
-	case !e.Wanted:
-		return otherType
-	case e.Deployment != "" && !e.In(r.deployment), provider.OptionalID(e.Attempt) == nil, e.Session == "":
-		return foreign
-	}
-	return ""
+// concerns reports whether an event is about a session of this shop, in its mode.
+func (r *receiver) concerns(e provider.Event) bool {
+	return e.Live == r.live && e.Wanted && (e.Deployment == "" || e.In(r.deployment)) &&
+		provider.OptionalID(e.Attempt) != nil && e.Session != ""
 }
 
-// take stores an event and has its attempt checked. It returns the label of the event's result. An event
-// that cannot be stored is no error: the provider would send it again, and it would fail again.
+// take has the attempt of an event checked, and returns the label of the event's result. An event that is not usable
+// is no error: the provider would send it again, and it would fail again.
 func (r *receiver) take(ctx context.Context, e provider.Event) (result string, err error) {
 	if unusable(e) {
 		r.log.WarnContext(ctx, "a webhook has a valid signature, but no event with usable ids; it is ignored",
 			"event", shorten(e.ID), "type", shorten(e.Type), "session", shorten(e.Session))
 		return "unusable", nil
 	}
-	if result = r.outcome(e); result == "" {
-		result, err = r.attempts.Hear(ctx, e, e.In(r.deployment))
+	if !r.concerns(e) {
+		return "ignored", nil
 	}
+	known, err := r.attempts.Hear(ctx, e)
 	switch {
-	case postgres.Rejected(err):
-		r.log.ErrorContext(ctx, "an event of the payment provider cannot be stored; it is ignored",
-			"event", e.ID, "type", e.Type, "error", err)
-		return "unusable", nil
 	case err != nil:
 		return "", err
-	case result == "":
-		return "repeated", nil
-	case result == matched:
-		return "stored", nil
-	case result == unmatched:
-		r.log.ErrorContext(ctx, "an event of the payment provider is this shop's, and matches nothing in the database: "+
-			"read docs/payments.md, PaymentEventUnmatched",
-			"event", e.ID, "type", e.Type, "attempt", e.Attempt, "session", e.Session)
+	case known:
+		return "matched", nil
+	case !e.In(r.deployment):
+		return "ignored", nil
 	}
-	return result, nil
+	r.log.ErrorContext(ctx, "an event of the payment provider is this shop's, and matches nothing in the database: "+
+		"read docs/payments.md, PaymentEventUnmatched",
+		"event", e.ID, "type", e.Type, "attempt", e.Attempt, "session", e.Session)
+	return "unmatched", nil
 }
 
 // shorten returns the beginning of a text that a log line shows.
