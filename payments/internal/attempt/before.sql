@@ -3,5 +3,5 @@
 --
 -- $1 order id
 SELECT coalesce(max(number), 0), count(*) FILTER (WHERE NOT lasted), count(*) FILTER (WHERE was_open AND NOT lasted)
-FROM (SELECT number, was_open, state = 'closed' AND ended_at >= session_until AS lasted
+FROM (SELECT number, was_open, state = 'closed' AND ended_at >= closes_at AS lasted
       FROM payment_attempts WHERE order_id = $1) AS attempts

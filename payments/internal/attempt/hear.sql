@@ -15,13 +15,13 @@ WITH told AS (
                           THEN a.session_id ELSE $2::text END,
         -- The event of a session that the worker has expired needs no check: the attempt is closed, or its closing is
         -- under way. The lease is longer than a check may take.
-        next_check = CASE WHEN a.state <> 'succeeded' AND ($3::boolean OR a.state <> 'closed' AND NOT a.closing)
+        next_check = CASE WHEN a.state <> 'succeeded' AND ($3::boolean OR a.state <> 'closed' AND a.closes_at > clock.at)
                           THEN least(a.next_check, clock.at + interval '6 s') ELSE a.next_check END
     FROM (SELECT clock_timestamp() AS at) AS clock
     WHERE a.id = $1::uuid
-    RETURNING a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, a.closing, true AS told, a.next_check,
-              clock.at - a.opened_at >= $4::bigint * interval '1 microsecond' AS stale,
-              a.state <> 'succeeded' AND ($3::boolean OR a.state <> 'closed' AND NOT a.closing) AS taken
+    RETURNING a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, a.closes_at <= clock.at AS closing, true AS told,
+              a.next_check, clock.at - a.opened_at >= $4::bigint * interval '1 microsecond' AS stale,
+              a.state <> 'succeeded' AND ($3::boolean OR a.state <> 'closed' AND a.closes_at > clock.at) AS taken
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)

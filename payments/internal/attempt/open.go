@@ -20,8 +20,6 @@ import (
 var (
 	//go:embed before.sql
 	beforeSQL string
-	//go:embed opened.sql
-	openedSQL string
 )
 
 const (
@@ -39,12 +37,6 @@ const repeatOpen = "Repeat the request: it then continues the same payment."
 
 // before are the numbers of the attempts that an order has had; see before.sql.
 type before struct{ last, count, open int64 }
-
-// checkoutShown is the row that opened.sql returns.
-type checkoutShown struct {
-	CheckoutURL   string
-	CheckoutUntil time.Time
-}
 
 // Open returns the live attempt of one of a customer's orders, with the URL of its checkout. It opens an attempt if the
 // order has none; then opened is true. It is idempotent: after an error, a repeated call continues the same attempt.
@@ -128,11 +120,12 @@ const (
 	maxSession = 23*time.Hour + 55*time.Minute
 )
 
-// open opens an attempt for an order, and holds the order until the end of the attempt's checkout, and the grace.
+// open opens an attempt for an order, and holds the order until a grace after the end of the attempt's checkout. The
+// checkout ends at the deadline of the order, or some minutes after the opening if that is later, even if the deadline
+// moves afterwards.
 //
-// The provider's session must not expire while the order is held, even if its customer extends the deadline. Only the
-// length of this time comes from the database's clock. Its start is the present by the provider's clock, which decides
-// when the session expires.
+// The provider's session must not expire before. Only the length of this time comes from the database's clock. Its
+// start is the present by the provider's clock, which decides when the session expires.
 func (s *Service) open(tx *postgres.Tx, o *order.Order, had before) (*Attempt, error) {
 	if err := o.WhyNotPayable(); err != nil {
 		return nil, err
@@ -146,33 +139,25 @@ func (s *Service) open(tx *postgres.Tx, o *order.Order, had before) (*Attempt, e
 			had.count, had.open, maxAttempts, maxOpenAttempts)
 	}
 	now := o.ServerTime
-	checkoutUntil := now.Add(s.cfg.Checkout)
-	closes, lastCloses := later(o.ExpiresAt, checkoutUntil), later(o.ExpiresAt.Add(s.cfg.Extension), checkoutUntil)
-	if err := o.Hold(closes.Add(s.cfg.Grace)); err != nil {
+	open := max(o.ExpiresAt.Sub(now), s.cfg.Checkout)
+	if err := o.Hold(now.Add(open + s.cfg.Grace)); err != nil {
 		return nil, err
 	}
-	session := min(max(lastCloses.Add(s.cfg.Grace).Sub(now)+callTime, minSession), maxSession)
+	session := min(max(open+s.cfg.Grace+callTime, minSession), maxSession)
+	closes := now.Add(min(open, session-callTime))
 	firstCheck := now.Add(min(maxCreating, closes.Sub(now)))
 	a := &Attempt{
 		ID: keyset.NewID(), OrderID: o.ID, State: Creating, AmountCents: o.TotalCents, Currency: o.Currency,
-		OpenedAt:         now,
+		OpenedAt: now, CheckoutUntil: &closes,
 		SessionExpiresAt: s.provider.Clock().Add(session).Truncate(time.Microsecond), // as the database stores it
 	}
 	tx.Queue(`
-		INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, checkout_until,
-		                              next_check, session_until, session_expires_at)
-		VALUES ($1, $2, $3, $4, lower($5), $6, $7, $8, $9, $10)`,
-		a.ID, o.ID, had.last+1, a.AmountCents, a.Currency, now, checkoutUntil, firstCheck,
-		now.Add(session-callTime), a.SessionExpiresAt)
+		INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, closes_at,
+		                              next_check, session_expires_at)
+		VALUES ($1, $2, $3, $4, lower($5), $6, $7, $8, $9)`,
+		a.ID, o.ID, had.last+1, a.AmountCents, a.Currency, now, closes, firstCheck, a.SessionExpiresAt)
 	tx.Queue(delay.OweSQL, Kind, o.ID.String(), firstCheck) // the relay publishes the task: it is never urgent
 	return a, nil
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // inUseWait is the time that a request waits while another request creates the same session: about as long as the
@@ -203,13 +188,15 @@ func (s *Service) createSession(ctx context.Context, a *Attempt) (*Attempt, erro
 	case err != nil:
 		return nil, providerAway(err)
 	}
-	opened, err := one[checkoutShown](ctx, s.db, "store the session of a payment attempt", openedSQL,
-		a.ID, made.ID, made.URL)
+	// An answer that comes after the order's deadline is not too late, but one that comes after the checkout is.
+	opened := s.db.WithContext(ctx).Exec(`
+		UPDATE payment_attempts SET state = 'open', was_open = true, session_id = $2, checkout_url = $3
+		WHERE id = $1 AND state = 'creating' AND closes_at > clock_timestamp()`, a.ID, made.ID, made.URL)
 	switch {
-	case err != nil:
-		return nil, rest.OutcomeUnknown(err, repeatOpen)
-	case opened != nil:
-		a.State, a.CheckoutURL, a.CheckoutUntil = Open, opened.CheckoutURL, &opened.CheckoutUntil
+	case opened.Error != nil:
+		return nil, rest.OutcomeUnknown(opened.Error, repeatOpen)
+	case opened.RowsAffected > 0:
+		a.State, a.CheckoutURL = Open, made.URL
 		return a, nil
 	}
 	// Another request has opened it, or it has ended.

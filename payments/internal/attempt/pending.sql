@@ -6,7 +6,7 @@
 -- $3 maximum of the microseconds from now to the check, negative for overdue checks
 -- $4 maximum number of rows
 SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS left_us
-FROM (SELECT order_id AS id, min(due_at) AS due_at FROM payment_checks GROUP BY order_id) AS checks
+FROM (SELECT order_id AS id, min(next_check) AS due_at FROM payment_attempts WHERE next_check IS NOT NULL GROUP BY order_id) AS checks
 WHERE (due_at, id) > ($1::timestamptz, $2::uuid)
   AND due_at <= now() + $3::bigint * interval '1 microsecond'
 ORDER BY due_at, id

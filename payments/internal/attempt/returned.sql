@@ -12,8 +12,8 @@ returned AS (
     FROM own, (SELECT clock_timestamp() AS at) AS clock
     WHERE a.order_id = own.id AND a.state IN ('creating', 'open') AND a.session_id IS NOT NULL
       AND coalesce(a.hinted_at, '-infinity') < clock.at - interval '10 s'
-    RETURNING a.id, a.order_id, a.state, a.session_id, a.closing, a.told_at IS NOT NULL AS told, a.next_check,
-              clock.at - a.opened_at >= $3::bigint * interval '1 microsecond' AS stale
+    RETURNING a.id, a.order_id, a.state, a.session_id, a.closes_at <= clock.at AS closing, a.told_at IS NOT NULL AS told,
+              a.next_check, clock.at - a.opened_at >= $3::bigint * interval '1 microsecond' AS stale
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)

@@ -21,7 +21,6 @@ import (
 type Config struct {
 	Grace      time.Duration // from the end of a checkout to the end of the hold of its order
 	Checkout   time.Duration // from the opening of an attempt, in which its customer may pay even after the deadline
-	Extension  time.Duration // the time by which customers can extend the deadline of an order in all
 	Deployment string        // written on sessions and payments, to tell whose they are; see [provider.Owner]
 	Pages      string        // the base URL of the shop's pages, where browsers return to from the checkout
 }

@@ -193,7 +193,7 @@ func (s *Service) close(ctx context.Context, id, orderID uuid.UUID, state State,
 		}
 		tx.Queue(`
 			UPDATE payment_attempts
-			SET state = 'closed', closing = true, ended_at = $2, next_check = NULL, checkout_url = NULL WHERE id = $1`,
+			SET state = 'closed', ended_at = $2, next_check = NULL, checkout_url = NULL WHERE id = $1`,
 			id, o.ServerTime)
 		o.Release(actor)
 		return true

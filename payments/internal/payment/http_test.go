@@ -246,7 +246,7 @@ func TestOperatorsAPI(t *testing.T) {
 	open, a := s.placeOpen(t)
 	_ = open
 	closing, _ := s.placeOpen(t)
-	s.exec(t, `UPDATE payment_attempts SET session_until = clock_timestamp() WHERE order_id = $1`, closing.ID)
+	s.exec(t, `UPDATE payment_attempts SET closes_at = clock_timestamp() WHERE order_id = $1`, closing.ID)
 	paid, b := s.placeOpen(t)
 	s.pay(t, b.CheckoutURL)
 	s.deliverAll(t, b.ID)

@@ -107,7 +107,7 @@ func openShop(t testing.TB) *shop {
 
 // config is the configuration of the service.
 var config = attempt.Config{
-	Grace: grace, Checkout: checkout, Extension: extension, Deployment: "test", Pages: "http://shop.example",
+	Grace: grace, Checkout: checkout, Deployment: "test", Pages: "http://shop.example",
 }
 
 // start makes the service, with a provider.
@@ -217,7 +217,7 @@ func (s *shop) shift(t testing.TB, id uuid.UUID, by time.Duration) {
 		`UPDATE orders SET created_at = created_at - d, expires_at = expires_at - d, hold_until = hold_until - d,
 			paid_at = paid_at - d, cancelled_at = cancelled_at - d
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE id = $1`,
-		`UPDATE payment_attempts SET opened_at = opened_at - d, checkout_until = checkout_until - d, session_until = session_until - d,
+		`UPDATE payment_attempts SET opened_at = opened_at - d, closes_at = closes_at - d,
 			next_check = next_check - d, ended_at = ended_at - d,
 			told_at = told_at - d, hinted_at = hinted_at - d, refused_at = refused_at - d
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE order_id = $1`,

@@ -138,10 +138,11 @@ func extendedWhileHeld(t *testing.T, s *shop) {
 	s.shift(t, o.ID, time.Second+grace) // to the old end of the hold
 	s.cancelDue(t, o.ID)
 	s.settleNow(t, o.ID)
-	s.wantAttempt(t, o, a.ID, "open")
-	s.wantOrder(t, o, "pending held")
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.wantOrder(t, o, "pending")
+	next := s.open(t, o)
 	s.shiftToDeadline(t, o.ID, time.Second)
-	s.pay(t, a.CheckoutURL)
+	s.pay(t, next.CheckoutURL)
 	s.settle(t, o.ID)
 	s.wantOrder(t, o, "paid")
 }

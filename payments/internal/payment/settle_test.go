@@ -152,7 +152,7 @@ func TestTakeDoesNotSpin(t *testing.T) {
 	s.mem.fail("", failed(provider.Denied, ""))
 	s.shiftToDeadline(t, o.ID, time.Second)
 	check("deadline passed", 1) // expire; without an answer there is nothing to retrieve
-	s.shift(t, o.ID, 3*time.Second)
+	s.shift(t, o.ID, time.Minute)
 	check("still closing", 1)
 	s.cancelDue(t, o.ID)
 	s.shift(t, o.ID, time.Hour)
@@ -199,7 +199,7 @@ func TestPending(t *testing.T) {
 		s.exec(t, `UPDATE payment_attempts SET next_check = now() + $2 * interval '1 minute' WHERE order_id = $1`, orders[i].ID, i-1)
 	}
 	// due now, although its next check is later
-	s.exec(t, `UPDATE payment_attempts SET session_until = clock_timestamp() WHERE order_id = $1`, orders[3].ID)
+	s.exec(t, `UPDATE payment_attempts SET closes_at = clock_timestamp(), next_check = clock_timestamp() WHERE order_id = $1`, orders[3].ID)
 	paid, a := s.placeOpen(t)
 	s.pay(t, a.CheckoutURL)
 	s.settleNow(t, paid.ID)

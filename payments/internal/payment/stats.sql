@@ -1,10 +1,8 @@
 -- Returns one JSON object: the attempts and refunds by state, and the money of each currency. See openapi.yaml,
 -- PaymentStats.
 WITH attempt AS (
-    SELECT CASE WHEN a.state = 'open' AND (o.status <> 'pending'
-                       OR checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) <= now())
-                THEN 'closing' ELSE a.state END AS state, a.next_check
-    FROM payment_attempts a JOIN orders o ON o.id = a.order_id
+    SELECT CASE WHEN state = 'open' AND closes_at <= now() THEN 'closing' ELSE state END AS state, next_check
+    FROM payment_attempts
 ),
 money AS (
     SELECT upper(a.currency) AS currency, sum(a.captured_cents) AS captured_cents,

@@ -39,10 +39,10 @@ var attemptStates = map[string]string{
 	"creating": `UPDATE payment_attempts SET state = 'creating', was_open = false, checkout_url = NULL WHERE id = $1`,
 	"open":     `SELECT $1::uuid`,
 	"closed, no session": release + `
-		UPDATE payment_attempts SET state = 'closed', was_open = false, closing = true, ended_at = now(), checkout_url = NULL,
+		UPDATE payment_attempts SET state = 'closed', was_open = false, ended_at = now(), checkout_url = NULL,
 			session_id = NULL WHERE id = $1`,
 	"closed": release + `
-		UPDATE payment_attempts SET state = 'closed', closing = true, ended_at = now(), checkout_url = NULL WHERE id = $1`,
+		UPDATE payment_attempts SET state = 'closed', ended_at = now(), checkout_url = NULL WHERE id = $1`,
 }
 
 // providerAnswers change what the provider says about a session.

@@ -43,8 +43,8 @@ func TestVerifiedEventsGet200(t *testing.T) {
 	_, a := s.placeOpen(t)
 	_, b := s.placeOpen(t)
 	creating := s.place(t)
-	s.exec(t, `INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, checkout_until, session_until, session_expires_at, next_check)
-		SELECT gen_random_uuid(), $1, 1, 1000, 'eur', now(), now(), later, later, now() + interval '1 min' FROM (SELECT now() + interval '1 hour' AS later) t`, creating.ID)
+	s.exec(t, `INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, closes_at, session_expires_at, next_check)
+		SELECT gen_random_uuid(), $1, 1, 1000, 'eur', now(), later, later, now() + interval '1 min' FROM (SELECT now() + interval '1 hour' AS later) t`, creating.ID)
 	attempt := testenv.Query[string](t, s.db, `SELECT id::text FROM payment_attempts WHERE order_id = $1`, creating.ID)
 	s.settles.Take()
 	const completed = "checkout.session.completed"
@@ -96,8 +96,8 @@ func TestUnknownSessionEnds(t *testing.T) {
 				s.exec(t, `UPDATE payment_attempts SET session_id = 'cs_other' WHERE id = $1`, other.ID)
 			}
 			o := s.place(t)
-			s.exec(t, `INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, checkout_until, session_until, session_expires_at, next_check)
-				SELECT gen_random_uuid(), $1, 1, 1000, 'eur', now(), now(), later, later, now() + interval '10 s' FROM (SELECT now() + interval '1 hour' AS later) t`, o.ID)
+			s.exec(t, `INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, closes_at, session_expires_at, next_check)
+				SELECT gen_random_uuid(), $1, 1, 1000, 'eur', now(), later, later, now() + interval '10 s' FROM (SELECT now() + interval '1 hour' AS later) t`, o.ID)
 			s.exec(t, `UPDATE orders SET hold_until = expires_at + interval '2 min' WHERE id = $1`, o.ID)
 			id := testenv.Query[uuid.UUID](t, s.db, `SELECT id FROM payment_attempts WHERE order_id = $1`, o.ID)
 			event := eventBody("evt_1", "checkout.session.completed", "v", sessionObject(session, id.String(), ""))
