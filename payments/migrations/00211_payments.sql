@@ -39,8 +39,7 @@ CREATE TABLE payment_attempts (
 );
 CREATE UNIQUE INDEX payment_attempts_live ON payment_attempts (order_id) WHERE state IN ('creating', 'open');
 CREATE UNIQUE INDEX payment_attempts_applied ON payment_attempts (order_id) WHERE applied;
--- The worker reads those attempts of some orders that must be looked at, and the reconciler all of them.
-CREATE INDEX payment_attempts_due ON payment_attempts (order_id) WHERE next_check IS NOT NULL;
+CREATE INDEX payment_attempts_due ON payment_attempts (next_check) WHERE next_check IS NOT NULL;
 -- Successes that no webhook told: while there are some, open attempts are polled often.
 CREATE INDEX payment_attempts_untold ON payment_attempts (ended_at) WHERE state = 'succeeded' AND told_at IS NULL;
 

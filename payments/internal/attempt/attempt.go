@@ -38,7 +38,7 @@ import (
 	"example.com/shop/payments/internal/refund"
 )
 
-// Kind is the kind of the tasks that settle attempts. The id of a task is the id of an order.
+// Kind is the kind of the tasks that settle attempts. The id of a task is the id of an attempt.
 const Kind = "payment.settle"
 
 // The classes of error that packages rest and order do not declare.

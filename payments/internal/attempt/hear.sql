@@ -25,7 +25,7 @@ WITH told AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $5::text, order_id::text, next_check FROM told WHERE taken
+    SELECT $5::text, id::text, next_check FROM told WHERE taken
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT t.*, o.status <> 'pending' AS order_ended FROM told t JOIN orders o ON o.id = t.order_id

@@ -156,7 +156,7 @@ func (s *Service) open(tx *postgres.Tx, o *order.Order, had before) (*Attempt, e
 		                              next_check, session_expires_at)
 		VALUES ($1, $2, $3, $4, lower($5), $6, $7, $8, $9)`,
 		a.ID, o.ID, had.last+1, a.AmountCents, a.Currency, now, closes, firstCheck, a.SessionExpiresAt)
-	tx.Queue(delay.OweSQL, Kind, o.ID.String(), firstCheck) // the relay publishes the task: it is never urgent
+	tx.Queue(delay.OweSQL, Kind, a.ID.String(), firstCheck) // the relay publishes the task: it is never urgent
 	return a, nil
 }
 

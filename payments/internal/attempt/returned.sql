@@ -17,7 +17,7 @@ returned AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $4::text, order_id::text, next_check FROM returned
+    SELECT $4::text, id::text, next_check FROM returned
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT r.*, own.status <> 'pending' AS order_ended, r.id IS NOT NULL AS taken

@@ -48,9 +48,9 @@ func NewService(
 	}
 }
 
-// Rows describes the rows of [Kind]. Their ids are those of orders.
+// Rows describes the rows of [Kind].
 func (s *Service) Rows() reconcile.Rows {
-	return check.Rows(s.db, pendingSQL, leftSQL, s.settle)
+	return check.Rows(s.db, "payment_attempts", s.settle)
 }
 
 // one runs a statement that returns at most one row, and returns the row, or nil. what says in an error what it does.

@@ -20,17 +20,17 @@ import (
 )
 
 var (
-	//go:embed pending.sql
-	pendingSQL string
 	//go:embed take.sql
 	takeSQL string
-	//go:embed left.sql
-	leftSQL string
 	//go:embed answered.sql
 	answeredSQL string
-	//go:embed checked.sql
-	checkedSQL string
 )
+
+// checkedSQL deletes the outbox row of the task that settles an attempt, because the check that hear.sql owes is made.
+// If the relay has the row, the task will find nothing to do.
+const checkedSQL = `
+	DELETE FROM outbox WHERE (kind, task_id) IN (
+		SELECT kind, task_id FROM outbox WHERE kind = $1 AND task_id = $2 FOR UPDATE SKIP LOCKED)`
 
 // taken is an attempt that is taken for a check: no other worker takes it before its next check.
 type taken struct {
@@ -45,11 +45,11 @@ type taken struct {
 	NextCheck  time.Time // when it is checked again unless the provider answers
 }
 
-// settle asks the provider about those attempts of the orders that are due for a check. An attempt that cannot be
+// settle asks the provider about those of the attempts that are due for a check. An attempt that cannot be
 // settled now is checked again later, without end. The error is one of the database.
-func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor reconcile.Actor) error {
+func (s *Service) settle(ctx context.Context, ids []uuid.UUID, actor reconcile.Actor) error {
 	var attempts []taken
-	if _, err := postgres.Scan(ctx, s.db, &attempts, takeSQL, orders, maxCreating.Microseconds()); err != nil {
+	if _, err := postgres.Scan(ctx, s.db, &attempts, takeSQL, ids, maxCreating.Microseconds()); err != nil {
 		return fmt.Errorf("take payment attempts: %w", err)
 	}
 	check.Each(ctx, s.log, len(attempts), func(i int) {
@@ -161,7 +161,7 @@ func (s *Service) end(
 		var a locked
 		c, err = s.orders.Update(ctx, tx, orderID, func(o *order.Order) error {
 			if ended = decide(tx, o, a); ended {
-				tx.Queue(checkedSQL, id, orderID, orderID.String(), Kind)
+				tx.Queue(checkedSQL, Kind, id.String())
 			}
 			return nil
 		}, func(tx *postgres.Tx) {

@@ -1,15 +1,15 @@
--- Takes the attempts of some orders that are due for a check, and moves their next check on, so that no other worker
+-- Takes those of some attempts that are due for a check, and moves their next check on, so that no other worker
 -- takes them meanwhile. Returns the taken attempts. It skips attempts that another session has locked.
 --
 -- The next check that it stores is a lease: if the provider does not answer, or the process ends before it has, the
 -- attempt is checked again then. Only an answer moves the next check further away; see answered.sql. The lease of an
 -- attempt that is not closing yet ends when the closing begins.
 --
--- $1 order ids · $2 age from which an attempt is stale, in microseconds
+-- $1 attempt ids · $2 age from which an attempt is stale, in microseconds
 WITH due AS MATERIALIZED (
     SELECT a.id, o.status <> 'pending' AS order_ended, clock_timestamp() AS at
     FROM payment_attempts a JOIN orders o ON o.id = a.order_id
-    WHERE a.order_id = ANY ($1::uuid[]) AND a.next_check <= now()
+    WHERE a.id = ANY ($1::uuid[]) AND a.next_check <= now()
     FOR UPDATE OF a SKIP LOCKED
 )
 UPDATE payment_attempts a

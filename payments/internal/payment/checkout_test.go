@@ -498,18 +498,18 @@ func TestTakeTwoThousandClosings(t *testing.T) {
 		SELECT gen_random_uuid(), id, 1, 77, 'eur', 'open', 'cs_' || id, 'url', created_at, now(), now(), now() + interval '1 hour'
 		FROM o`, n)
 	s.exec(t, `ANALYZE orders, payment_attempts`)
-	var orders []string
-	rows, err := s.db.QueryContext(t.Context(), `SELECT order_id::text FROM payment_attempts WHERE amount_cents = 77`)
+	var ids []string
+	rows, err := s.db.QueryContext(t.Context(), `SELECT id::text FROM payment_attempts WHERE amount_cents = 77`)
 	testenv.Must(t, err)
 	defer rows.Close()
 	for rows.Next() {
 		var id string
 		testenv.Must(t, rows.Scan(&id))
-		orders = append(orders, id)
+		ids = append(ids, id)
 	}
 	testenv.Must(t, rows.Err())
 	start := time.Now()
-	for batch := range slices.Chunk(orders, check.BatchSize) {
+	for batch := range slices.Chunk(ids, check.BatchSize) {
 		_, err := s.db.ExecContext(t.Context(), statement(t, "attempt/take.sql"), "{"+strings.Join(batch, ",")+"}", 1)
 		testenv.Must(t, err)
 	}

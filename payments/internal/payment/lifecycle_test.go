@@ -61,7 +61,7 @@ func openCommitsFirst(t *testing.T, s *shop) {
 		a := s.latest(t, o)
 		state, url = string(a.State), a.CheckoutURL
 		holds = testenv.Query[bool](t, s.db, `SELECT hold_until = expires_at + interval '2 min' FROM orders WHERE id = $1`, o.ID)
-		owed = testenv.Query[bool](t, s.db, `SELECT EXISTS (SELECT FROM outbox JOIN payment_attempts a ON task_id = order_id::text
+		owed = testenv.Query[bool](t, s.db, `SELECT EXISTS (SELECT FROM outbox JOIN payment_attempts a ON task_id = a.id::text
 			WHERE kind = 'payment.settle' AND order_id = $1 AND due_at = next_check)`, o.ID)
 	}})
 	a := s.open(t, o)

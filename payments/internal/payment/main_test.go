@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -223,7 +224,8 @@ func (s *shop) shift(t testing.TB, id uuid.UUID, by time.Duration) {
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE order_id = $1`,
 		`UPDATE refunds r SET created_at = created_at - d, next_check = r.next_check - d, ended_at = r.ended_at - d
 			FROM payment_attempts a, (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE a.id = r.attempt_id AND a.order_id = $1`,
-		`UPDATE outbox SET due_at = due_at - d FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE task_id = $1::text`,
+		`UPDATE outbox SET due_at = due_at - d FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift 
+			WHERE task_id = $1::text OR task_id IN (SELECT id::text FROM payment_attempts WHERE order_id = $1::uuid)`,
 	} {
 		if _, err := tx.ExecContext(t.Context(), statement, id, us); err != nil {
 			t.Fatalf("%s: %v", statement, err)
@@ -267,11 +269,28 @@ func handle(t testing.TB, handler delay.Handler, ids ...string) []delay.Outcome 
 	return outcomes
 }
 
-// settle passes the settle task of an order to its handler. left is the time until the task is due again; again is
-// false if the task is done.
+// tasks returns the ids of the settle tasks of orders, which are those of their attempts. The latest attempt of an order
+// comes first.
+func (s *shop) tasks(t testing.TB, orders ...uuid.UUID) (ids []string) {
+	t.Helper()
+	for _, o := range orders {
+		found := testenv.Query[string](t, s.db, `SELECT coalesce(string_agg(id::text, ' ' ORDER BY number DESC), '')
+			FROM payment_attempts WHERE order_id = $1`, o)
+		ids = append(ids, strings.Fields(found)...)
+	}
+	return ids
+}
+
+// settle passes the settle tasks of an order to their handler. left is the time until the first of them is due again;
+// again is false if all are done.
 func (s *shop) settle(t testing.TB, id uuid.UUID) (left time.Duration, again bool) {
 	t.Helper()
-	return handle(t, s.Attempts().Handle, id.String())[0].Retry()
+	for _, outcome := range handle(t, s.Attempts().Handle, s.tasks(t, id)...) {
+		if l, a := outcome.Retry(); a && (!again || l < left) {
+			left, again = l, true
+		}
+	}
+	return left, again
 }
 
 // settleNow is settle for an order whose attempts are due.

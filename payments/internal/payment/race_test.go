@@ -465,10 +465,10 @@ func TestConcurrentSettlers(t *testing.T) {
 	for i := range 8 {
 		settlers.Go(func() {
 			if i%2 == 0 {
-				if outcomes, err := s.Attempts().Handle(t.Context(), []delay.Task{{ID: o.ID.String()}}); err != nil || outcomes[0].Err() != nil {
+				if outcomes, err := s.Attempts().Handle(t.Context(), []delay.Task{{ID: a.ID.String()}}); err != nil || outcomes[0].Err() != nil {
 					t.Errorf("Settle returns %v, %v", outcomes, err)
 				}
-			} else if _, _, err := s.Attempts().TimeOut(t.Context(), []string{o.ID.String()}); err != nil {
+			} else if _, _, err := s.Attempts().TimeOut(t.Context(), []string{a.ID.String()}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -11,9 +11,9 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/check"
 	"example.com/shop/payments/internal/provider"
 )
@@ -152,7 +152,7 @@ func TestTakeDoesNotSpin(t *testing.T) {
 	s.mem.fail("", failed(provider.Denied, ""))
 	s.shiftToDeadline(t, o.ID, time.Second)
 	check("deadline passed", 1) // expire; without an answer there is nothing to retrieve
-	s.shift(t, o.ID, time.Minute)
+	s.shift(t, o.ID, 90*time.Second)
 	check("still closing", 1)
 	s.cancelDue(t, o.ID)
 	s.shift(t, o.ID, time.Hour)
@@ -168,10 +168,10 @@ func TestTakeDoesNotSpin(t *testing.T) {
 // TestForeignTasks checks that tasks whose ids belong to no row are done. That the database is away is an outage.
 func TestForeignTasks(t *testing.T) {
 	s := newMemoryShop(t)
-	o, _ := s.placeOpen(t)
-	foreign := []string{"", "7", "foreign", "{" + o.ID.String() + "}", "urn:uuid:" + o.ID.String(), uuid.NewString()}
+	_, a := s.placeOpen(t)
+	foreign := []string{"", "7", "foreign", "{" + a.ID.String() + "}", "urn:uuid:" + a.ID.String(), uuid.NewString()}
 	for name, handler := range map[string]delay.Handler{"settle": s.Attempts().Handle, "refund": s.Refunds().Handle} {
-		for i, outcome := range handle(t, handler, append(slices.Clone(foreign), o.ID.String())...) {
+		for i, outcome := range handle(t, handler, append(slices.Clone(foreign), a.ID.String())...) {
 			_, again := outcome.Retry()
 			if want := i == len(foreign) && name == "settle"; again != want {
 				t.Errorf("%s: task %d is due again: %v, want %v", name, i, again, want)
@@ -180,7 +180,7 @@ func TestForeignTasks(t *testing.T) {
 	}
 	testenv.DisablePostgres(t, s.url)
 	for name, handler := range map[string]delay.Handler{"settle": s.Attempts().Handle, "refund": s.Refunds().Handle} {
-		_, err := handler(t.Context(), []delay.Task{{ID: o.ID.String()}})
+		_, err := handler(t.Context(), []delay.Task{{ID: a.ID.String()}})
 		if answered, outage := delay.IsOutage(err); !outage || answered {
 			t.Errorf("%s: without a database the handler returns %v, want an outage without an answer", name, err)
 		}
@@ -193,13 +193,11 @@ const aYear = 365 * 24 * time.Hour
 // TestPending reads the table of settle tasks page by page.
 func TestPending(t *testing.T) {
 	s := newMemoryShop(t)
-	orders := make([]*order.Order, 5)
-	for i := range orders {
-		orders[i], _ = s.placeOpen(t)
-		s.exec(t, `UPDATE payment_attempts SET next_check = now() + $2 * interval '1 minute' WHERE order_id = $1`, orders[i].ID, i-1)
+	attempts := make([]*attempt.Attempt, 5)
+	for i, minutes := range []int{-1, 0, 1, 0, 3} {
+		_, attempts[i] = s.placeOpen(t)
+		s.exec(t, `UPDATE payment_attempts SET next_check = now() + $2 * interval '1 minute' WHERE id = $1`, attempts[i].ID, minutes)
 	}
-	// due now, although its next check is later
-	s.exec(t, `UPDATE payment_attempts SET closes_at = clock_timestamp(), next_check = clock_timestamp() WHERE order_id = $1`, orders[3].ID)
 	paid, a := s.placeOpen(t)
 	s.pay(t, a.CheckoutURL)
 	s.settleNow(t, paid.ID)
@@ -222,7 +220,7 @@ func TestPending(t *testing.T) {
 	}
 	inOrder := func(indexes ...int) (want []uuid.UUID) {
 		for _, i := range indexes {
-			want = append(want, orders[i].ID)
+			want = append(want, attempts[i].ID)
 		}
 		return want
 	}
@@ -284,12 +282,12 @@ func TestPendingRefunds(t *testing.T) {
 // TestTimeOut checks that the reconciler settles overdue attempts and sends overdue refunds.
 func TestTimeOut(t *testing.T) {
 	s := newMemoryShop(t)
-	var ids []string
+	var ids, orders []string
 	for range 20 { // more than a batch
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
 		s.shiftToDeadline(t, o.ID, grace)
-		ids = append(ids, o.ID.String())
+		ids, orders = append(ids, a.ID.String()), append(orders, o.ID.String())
 	}
 	if done, locked, err := s.Attempts().TimeOut(t.Context(), append(ids, "foreign")); done != len(ids) || locked != 0 || err != nil {
 		t.Errorf("TimeOut of attempts returns %d, %d, %v; want %d", done, locked, err, len(ids))
@@ -297,7 +295,7 @@ func TestTimeOut(t *testing.T) {
 	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'released' AND actor = 'reconciler'`); n != len(ids) {
 		t.Errorf("%d orders were released by the reconciler, want %d", n, len(ids))
 	}
-	handle(t, s.due.Handle, ids...)
+	handle(t, s.due.Handle, orders...)
 	refunds, _, err := s.Refunds().Pending(t.Context(), keyset.Cursor{}, aYear, 100)
 	testenv.Must(t, err)
 	ids = nil
@@ -320,9 +318,9 @@ func TestTimeOutOfHungProvider(t *testing.T) {
 	s := newMemoryShop(t)
 	var ids []string
 	for range 24 {
-		o, _ := s.placeOpen(t)
+		o, a := s.placeOpen(t)
 		s.checkNow(t, o.ID)
-		ids = append(ids, o.ID.String())
+		ids = append(ids, a.ID.String())
 	}
 	s.mem.delay = time.Hour
 	began := time.Now()

@@ -21,10 +21,6 @@ import (
 )
 
 var (
-	//go:embed pending.sql
-	pendingSQL string
-	//go:embed left.sql
-	leftSQL string
 	//go:embed retry.sql
 	retrySQL string
 	//go:embed outside.sql
@@ -68,7 +64,7 @@ func NewService(
 
 // Rows describes the rows of [Kind].
 func (r *Service) Rows() reconcile.Rows {
-	return check.Rows(r.db, pendingSQL, leftSQL, r.send)
+	return check.Rows(r.db, "refunds", r.send)
 }
 
 // Owed counts a refund that was stored at a time of the database's clock, and publishes its task, which is due.
