@@ -406,7 +406,7 @@ func (s *paymentBench) ends(all []*checkoutVisit) (e checkoutEnds) {
 	}
 	rows, err := s.db.QueryContext(s.b.Context(), `
 		SELECT o.id, o.paid_at, o.expires_at, a.ended_at, coalesce(o.cancelled_at < a.ended_at, false), r.id IS NOT NULL
-		FROM orders o JOIN payment_attempts a ON a.order_id = o.id LEFT JOIN refunds r ON r.attempt_id = a.id WHERE a.was_open`)
+		FROM orders o JOIN payment_attempts a ON a.order_id = o.id LEFT JOIN refunds r ON r.attempt_id = a.id WHERE a.session_id IS NOT NULL`)
 	testenv.Must(s.b, err)
 	defer rows.Close()
 	for rows.Next() {

@@ -15,7 +15,6 @@ CREATE TABLE payment_attempts (
     payment_intent     text        UNIQUE,
     captured_cents     bigint      NOT NULL DEFAULT 0 CHECK (captured_cents >= 0),
     disputed_cents     bigint      NOT NULL DEFAULT 0 CHECK (disputed_cents >= 0), -- withdrawn by disputes, less what came back
-    was_open           boolean     NOT NULL DEFAULT false, -- its customer could learn the URL of the checkout
     opened_at          timestamptz NOT NULL,
     closes_at          timestamptz NOT NULL CHECK (closes_at > opened_at), -- the customer may pay until then
     session_expires_at timestamptz NOT NULL, -- when the session expires by itself, by the provider's clock

@@ -3,16 +3,16 @@
 -- answer, or is killed, the worker makes the check when the lease ends: the statement owes the task, and the statement
 -- that ends the attempt deletes the task's outbox row again.
 --
--- An attempt that never was open takes the session of the event: its creation may have reached the provider without an
--- answer. The column is unique, and an event may name the session of another attempt.
+-- An attempt without a session takes that of the event: its creation may have reached the provider without an answer.
+-- The column is unique, and an event may name the session of another attempt.
 --
 -- $1 attempt id · $2 session id · $3 true: the session is complete · $4 age from which an attempt is stale, in
 -- microseconds · $5 kind of the outbox row
 WITH told AS (
     UPDATE payment_attempts a
     SET told_at = coalesce(a.told_at, clock.at),
-        session_id = CASE WHEN a.was_open OR a.state = 'succeeded' OR EXISTS (SELECT FROM payment_attempts WHERE session_id = $2::text)
-                          THEN a.session_id ELSE $2::text END,
+        session_id = coalesce(a.session_id, CASE
+            WHEN NOT EXISTS (SELECT FROM payment_attempts WHERE session_id = $2::text) THEN $2::text END),
         -- The event of a session that the worker has expired needs no check: the attempt is closed, or its closing is
         -- under way. The lease is longer than a check may take.
         next_check = CASE WHEN a.state <> 'succeeded' AND ($3::boolean OR a.state <> 'closed' AND a.closes_at > clock.at)

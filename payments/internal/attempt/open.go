@@ -2,7 +2,6 @@ package attempt
 
 import (
 	"context"
-	_ "embed"
 	"strings"
 	"time"
 
@@ -17,16 +16,9 @@ import (
 	"example.com/shop/payments/internal/provider"
 )
 
-var (
-	//go:embed before.sql
-	beforeSQL string
-)
-
 const (
-	// maxAttempts is the largest number of attempts of an order.
-	maxAttempts = 20
-	// maxOpenAttempts is the largest number of an order's attempts whose checkouts were open.
-	maxOpenAttempts = 5
+	// maxAttempts is the largest number of attempts of an order: enough for one on each day of the longest deadline.
+	maxAttempts = 50
 	// maxCreating is the age at which an attempt that is still creating is closed: longer than the provider needs for
 	// an answer. Nobody can pay the session, because its URL has not left the service.
 	maxCreating = 30 * time.Second
@@ -34,9 +26,6 @@ const (
 
 // repeatOpen tells a customer what to do if the outcome of the request is not known.
 const repeatOpen = "Repeat the request: it then continues the same payment."
-
-// before are the numbers of the attempts that an order has had; see before.sql.
-type before struct{ last, count, open int64 }
 
 // Open returns the live attempt of one of a customer's orders, with the URL of its checkout. It opens an attempt if the
 // order has none; then opened is true. It is idempotent: after an error, a repeated call continues the same attempt.
@@ -88,7 +77,7 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 func (s *Service) openAttempt(ctx context.Context, customer, orderID uuid.UUID) (a *Attempt, why, err error) {
 	var c order.Change
 	err = postgres.Transact(ctx, s.db, func(tx *postgres.Tx) error {
-		var had before
+		var had int
 		c, err = s.orders.Update(ctx, tx, orderID, func(o *order.Order) error {
 			if o.CustomerID != customer {
 				return order.NotFound(orderID)
@@ -96,9 +85,8 @@ func (s *Service) openAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 			a, why = s.open(tx, o, had)
 			return nil
 		}, func(tx *postgres.Tx) {
-			tx.Queue(beforeSQL, orderID).QueryRow(func(row pgx.Row) error {
-				return row.Scan(&had.last, &had.count, &had.open)
-			})
+			const count = `SELECT count(*) FROM payment_attempts WHERE order_id = $1`
+			tx.Queue(count, orderID).QueryRow(func(row pgx.Row) error { return row.Scan(&had) })
 		})
 		return err
 	})
@@ -124,19 +112,19 @@ const (
 // checkout ends at the deadline of the order, or some minutes after the opening if that is later, even if the deadline
 // moves afterwards.
 //
+// had is the number of attempts that the order has had.
+//
 // The provider's session must not expire before. Only the length of this time comes from the database's clock. Its
 // start is the present by the provider's clock, which decides when the session expires.
-func (s *Service) open(tx *postgres.Tx, o *order.Order, had before) (*Attempt, error) {
+func (s *Service) open(tx *postgres.Tx, o *order.Order, had int) (*Attempt, error) {
 	if err := o.WhyNotPayable(); err != nil {
 		return nil, err
 	}
 	if err := WhyNotChargeable(o.TotalCents, o.Currency); err != nil {
 		return nil, err
 	}
-	if had.count >= maxAttempts || had.open >= maxOpenAttempts {
-		return nil, TooManyAttempts.Errorf(
-			"The order has had %d payment attempts, %d of them with an open checkout. It may have at most %d, and %d.",
-			had.count, had.open, maxAttempts, maxOpenAttempts)
+	if had >= maxAttempts {
+		return nil, TooManyAttempts.Errorf("The order has had %d payment attempts, and may have no more.", had)
 	}
 	now := o.ServerTime
 	open := max(o.ExpiresAt.Sub(now), s.cfg.Checkout)
@@ -155,7 +143,7 @@ func (s *Service) open(tx *postgres.Tx, o *order.Order, had before) (*Attempt, e
 		INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, closes_at,
 		                              next_check, session_expires_at)
 		VALUES ($1, $2, $3, $4, lower($5), $6, $7, $8, $9)`,
-		a.ID, o.ID, had.last+1, a.AmountCents, a.Currency, now, closes, firstCheck, a.SessionExpiresAt)
+		a.ID, o.ID, had+1, a.AmountCents, a.Currency, now, closes, firstCheck, a.SessionExpiresAt)
 	tx.Queue(delay.OweSQL, Kind, a.ID.String(), firstCheck) // the relay publishes the task: it is never urgent
 	return a, nil
 }
@@ -190,7 +178,7 @@ func (s *Service) createSession(ctx context.Context, a *Attempt) (*Attempt, erro
 	}
 	// An answer that comes after the order's deadline is not too late, but one that comes after the checkout is.
 	opened := s.db.WithContext(ctx).Exec(`
-		UPDATE payment_attempts SET state = 'open', was_open = true, session_id = $2, checkout_url = $3
+		UPDATE payment_attempts SET state = 'open', session_id = $2, checkout_url = $3
 		WHERE id = $1 AND state = 'creating' AND closes_at > clock_timestamp()`, a.ID, made.ID, made.URL)
 	switch {
 	case opened.Error != nil:

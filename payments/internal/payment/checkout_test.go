@@ -299,42 +299,6 @@ func TestHoldFollowsTheDeadline(t *testing.T) {
 	s.check(t)
 }
 
-// TestFiveInAnOutage opens attempts while the provider is away. They do not count as checkouts that were open.
-func TestFiveInAnOutage(t *testing.T) {
-	s := newMemoryShop(t)
-	o := s.place(t)
-	creating := func() {
-		s.setAPI(t, "down")
-		if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.ProviderAway {
-			t.Fatalf("Open returns %v, want provider-unavailable", err)
-		}
-		s.shift(t, o.ID, 31*time.Second)
-		s.settleNow(t, o.ID)
-		s.setAPI(t, "up")
-		s.resetBreaker(t)
-	}
-	for range 6 {
-		creating()
-	}
-	for range 5 {
-		a := s.open(t, o)
-		s.expireSession(t, a.ID)
-		s.settleNow(t, o.ID)
-	}
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.TooManyAttempts {
-		t.Errorf("the sixth open checkout: Open returns %v, want too-many-attempts", err)
-	}
-
-	o = s.place(t)
-	for range 20 {
-		creating()
-	}
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != attempt.TooManyAttempts {
-		t.Errorf("the twenty-first attempt: Open returns %v, want too-many-attempts", err)
-	}
-	s.check(t)
-}
-
 // TestTotalNotChargeable opens checkouts of orders of which some cost what the provider does not charge. Such an order
 // gets no attempt, is not held, and ends like any other order.
 func TestTotalNotChargeable(t *testing.T) {

@@ -22,7 +22,6 @@ func TestQueryPlans(t *testing.T) {
 		statement, params string
 		indexes           []string
 	}{
-		"before":           {statement(t, "attempt/before.sql"), fmt.Sprintf("'%s'", id), []string{"payment_attempts_number"}},
 		"returned":         {statement(t, "attempt/returned.sql"), fmt.Sprintf("'%s', '%s', 1, 'k'", id, id), []string{"orders_pkey", "payment_attempts"}},
 		"take":             {statement(t, "attempt/take.sql"), fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_pkey", "orders_pkey"}},
 		"answered":         {statement(t, "attempt/answered.sql"), fmt.Sprintf("'%s', now()", id), []string{"payment_attempts_pkey", "payment_attempts_untold"}},

@@ -132,8 +132,8 @@ func TestRejectedPayments(t *testing.T) {
 		"too small a total": {func(o *order.Order) {
 			s.exec(t, `UPDATE orders SET total_cents = 49 WHERE id = $1`, o.ID)
 		}, 409, "total-not-chargeable"},
-		"five attempts": {func(o *order.Order) {
-			for range 5 {
+		"fifty attempts": {func(o *order.Order) {
+			for range 50 {
 				s.expireSession(t, s.open(t, o).ID)
 				s.settleNow(t, o.ID)
 			}
