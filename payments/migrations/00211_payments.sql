@@ -20,7 +20,6 @@ CREATE TABLE payment_attempts (
     session_expires_at timestamptz NOT NULL, -- when the session expires by itself, by the provider's clock
     next_check         timestamptz,
     hinted_at          timestamptz, -- the customer's last return from the checkout, to limit the rate
-    refused_at         timestamptz, -- when the provider last refused to close it for its customer, to limit the rate
     told_at            timestamptz, -- the first webhook about its end
     ended_at           timestamptz,
 
