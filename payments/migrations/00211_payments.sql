@@ -19,8 +19,7 @@ CREATE TABLE payment_attempts (
     closes_at          timestamptz NOT NULL CHECK (closes_at > opened_at), -- the customer may pay until then
     session_expires_at timestamptz NOT NULL, -- when the session expires by itself, by the provider's clock
     next_check         timestamptz,
-    hinted_at          timestamptz, -- the customer's last return from the checkout, to limit the rate
-    told_at            timestamptz, -- the first webhook about its end
+    told_at            timestamptz, -- when a webhook, or the customer who came back, last told of its end
     ended_at           timestamptz,
 
     CONSTRAINT payment_attempts_number UNIQUE (order_id, number),
@@ -38,8 +37,6 @@ CREATE TABLE payment_attempts (
 CREATE UNIQUE INDEX payment_attempts_live ON payment_attempts (order_id) WHERE state IN ('creating', 'open');
 CREATE UNIQUE INDEX payment_attempts_applied ON payment_attempts (order_id) WHERE applied;
 CREATE INDEX payment_attempts_due ON payment_attempts (next_check) WHERE next_check IS NOT NULL;
--- Successes that no webhook told: while there are some, open attempts are polled often.
-CREATE INDEX payment_attempts_untold ON payment_attempts (ended_at) WHERE state = 'succeeded' AND told_at IS NULL;
 
 CREATE TABLE refunds (
     id           uuid PRIMARY KEY,

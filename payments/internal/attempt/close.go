@@ -32,13 +32,10 @@ type live struct {
 func (s *Service) Close(ctx context.Context, customer, orderID uuid.UUID) error {
 	const maxTries = 5 // another session may settle the attempt, or open one, between two statements
 	for range maxTries {
-		o, err := one[live](ctx, s.db, "read the checkout to close", liveSQL,
-			orderID, customer, maxCreating.Microseconds())
+		o, err := s.live(ctx, customer, orderID)
 		switch {
 		case err != nil:
 			return err
-		case o == nil:
-			return order.NotFound(orderID)
 		case o.Status == order.Paid:
 			return order.AlreadyPaid.Errorf("The order was paid at %s.", o.PaidAt.UTC().Format(time.RFC3339))
 		case o.Attempt.ID == uuid.Nil:

@@ -19,18 +19,22 @@ import (
 	"example.com/shop/payments/internal/refund"
 )
 
-var (
-	//go:embed take.sql
-	takeSQL string
-	//go:embed answered.sql
-	answeredSQL string
-)
+//go:embed take.sql
+var takeSQL string
 
-// checkedSQL deletes the outbox row of the task that settles an attempt, because the check that hear.sql owes is made.
-// If the relay has the row, the task will find nothing to do.
-const checkedSQL = `
-	DELETE FROM outbox WHERE (kind, task_id) IN (
-		SELECT kind, task_id FROM outbox WHERE kind = $1 AND task_id = $2 FOR UPDATE SKIP LOCKED)`
+const (
+	// answeredSQL moves the next check of an attempt that goes on: a webhook, or the customer who comes back, tells of a
+	// payment sooner. It does nothing if somebody has made the attempt due meanwhile, or if it is closing: then it is
+	// asked for until it has ended.
+	answeredSQL = `
+		UPDATE payment_attempts SET next_check = least(closes_at, now() + interval '5 min' * (0.9 + random() * 0.2))
+		WHERE id = $1 AND next_check = $2 AND closes_at > now()`
+	// checkedSQL deletes the outbox row of the task that settles an attempt, because the check that tell.sql owes is
+	// made. If the relay has the row, the task will find nothing to do.
+	checkedSQL = `
+		DELETE FROM outbox WHERE (kind, task_id) IN (
+			SELECT kind, task_id FROM outbox WHERE kind = $1 AND task_id = $2 FOR UPDATE SKIP LOCKED)`
+)
 
 // taken is an attempt that is taken for a check: no other worker takes it before its next check.
 type taken struct {
@@ -40,7 +44,7 @@ type taken struct {
 	SessionID  string    // "" if the provider has not answered with a session
 	Closing    bool      // reports whether the provider is to be asked to expire it
 	Stale      bool      // reports whether it is older than maxCreating
-	Told       bool      // reports whether an event has told of its end, or its customer has just returned
+	Told       bool      // reports whether an event or its customer has just told that its session may have ended
 	OrderEnded bool      // reports whether the order is paid or cancelled
 	NextCheck  time.Time // when it is checked again unless the provider answers
 }
@@ -63,7 +67,7 @@ func (s *Service) settle(ctx context.Context, ids []uuid.UUID, actor reconcile.A
 	return nil
 }
 
-// settleNow settles an attempt that hear.sql or returned.sql has taken, because its customer has most likely paid. If
+// settleNow settles an attempt that tell.sql has taken, because its customer has most likely paid. If
 // the provider cannot decide now, the worker asks again when the lease ends.
 func (s *Service) settleNow(ctx context.Context, a taken) {
 	_, _, err := s.settleOne(ctx, a, provider.ClassConfirm, order.Provider)

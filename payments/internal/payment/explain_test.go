@@ -22,10 +22,8 @@ func TestQueryPlans(t *testing.T) {
 		statement, params string
 		indexes           []string
 	}{
-		"returned":         {statement(t, "attempt/returned.sql"), fmt.Sprintf("'%s', '%s', 1, 'k'", id, id), []string{"orders_pkey", "payment_attempts"}},
 		"take":             {statement(t, "attempt/take.sql"), fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_pkey", "orders_pkey"}},
-		"answered":         {statement(t, "attempt/answered.sql"), fmt.Sprintf("'%s', now()", id), []string{"payment_attempts_pkey", "payment_attempts_untold"}},
-		"hear":             {statement(t, "attempt/hear.sql"), fmt.Sprintf("'%s', 's', true, 1, 'k'", id), []string{"payment_attempts_pkey"}},
+		"tell":             {statement(t, "attempt/tell.sql"), fmt.Sprintf("'%s', 's', true, 0, 1, 'k'", id), []string{"payment_attempts_pkey", "orders_pkey"}},
 		"take refunds":     {statement(t, "refund/take.sql"), fmt.Sprintf("'{%s}', 1", id), []string{"refunds_pkey", "payment_attempts_pkey"}},
 		"pending attempts": {s.Rows().Pending, fmt.Sprintf("'0001-01-01', '%s', -1, 500", uuid.Nil), []string{"payment_attempts_due"}},
 		"pending refunds":  {s.refunder.Rows().Pending, fmt.Sprintf("'0001-01-01', '%s', -1, 500", uuid.Nil), []string{"refunds_due"}},

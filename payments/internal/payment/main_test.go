@@ -220,7 +220,7 @@ func (s *shop) shift(t testing.TB, id uuid.UUID, by time.Duration) {
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE id = $1`,
 		`UPDATE payment_attempts SET opened_at = opened_at - d, closes_at = closes_at - d,
 			next_check = next_check - d, ended_at = ended_at - d,
-			told_at = told_at - d, hinted_at = hinted_at - d
+			told_at = told_at - d
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE order_id = $1`,
 		`UPDATE refunds r SET created_at = created_at - d, next_check = r.next_check - d, ended_at = r.ended_at - d
 			FROM payment_attempts a, (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE a.id = r.attempt_id AND a.order_id = $1`,

@@ -193,8 +193,6 @@ func TestNoAnswerUsesUpNoCheck(t *testing.T) {
 	for name, prepare := range checks {
 		for why, noAnswer := range noAnswers {
 			t.Run(name+"/"+why, func(t *testing.T) {
-				// While webhooks arrive, open attempts are polled rarely.
-				s.exec(t, `UPDATE payment_attempts SET told_at = ended_at WHERE state = 'succeeded'`)
 				w := prepare(t, s)
 				noAnswer(t, s, w)
 				s.mem.set(func() { clear(s.mem.errs); clear(s.mem.hooks); s.mem.api = "up" })

@@ -415,8 +415,8 @@ func failedCheckIsRepeatedSoon(t *testing.T, s *shop) {
 	s.pay(t, a.CheckoutURL)
 	s.setAPI(t, "down")
 	s.deliverAll(t, a.ID)
-	if left, again := s.settle(t, o.ID); !again || left > 10*time.Second {
-		t.Errorf("after a failed check the task is due again in %v, %v; want in 10 s", left, again)
+	if left, again := s.settle(t, o.ID); !again || left > 20*time.Second {
+		t.Errorf("after a failed check the task is due again in %v, %v; want in 20 s", left, again)
 	}
 	s.setAPI(t, "up")
 	s.settleNow(t, o.ID)

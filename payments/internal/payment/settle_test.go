@@ -24,62 +24,20 @@ func about(got, want time.Duration) bool {
 	return (got - want).Abs() < time.Second+min(want/20, 10*time.Second)
 }
 
-// TestBackoffOfOpenAttempts checks the time between two polls while webhooks do not arrive: half the age of the
-// attempt, from 10 s to 5 min, and no later than the deadline.
-func TestBackoffOfOpenAttempts(t *testing.T) {
-	s := newMemoryShop(t)
-	s.succeedUntold(t)
-	for _, test := range []struct{ age, want time.Duration }{
-		{30 * time.Second, 15 * time.Second},
-		{time.Minute, 30 * time.Second},
-		{4 * time.Minute, 2 * time.Minute},
-		{20 * time.Minute, 5 * time.Minute},
-		{27 * time.Minute, 3 * time.Minute}, // until the deadline
-	} {
-		o, a := s.placeOpen(t)
-		s.shift(t, o.ID, test.age)
-		if left, again := s.settle(t, o.ID); !again || !about(left, test.want) {
-			t.Errorf("an attempt of age %v is due again in %v, %v; want %v", test.age, left, again, test.want)
-		}
-		s.wantAttempt(t, o, a.ID, "open")
-	}
-}
-
-// succeedUntold has a customer pay, and the shop find out by a poll: so webhooks do not arrive.
-func (s *shop) succeedUntold(t *testing.T) {
-	t.Helper()
-	o, a := s.placeOpen(t)
-	s.pay(t, a.CheckoutURL)
-	s.settleNow(t, o.ID)
-	s.wantOrder(t, o, "paid")
-}
-
-// TestPollsAreRareWhileWebhooksArrive checks the time between two polls of open attempts while each success of the last
-// half hour was reported by a webhook: about 10 min, and no later than the deadline.
-func TestPollsAreRareWhileWebhooksArrive(t *testing.T) {
+// TestPollsOfOpenAttempts checks the time between two polls: about 5 min, and no later than the end of the checkout.
+func TestPollsOfOpenAttempts(t *testing.T) {
 	s := newMemoryShop(t)
 	for _, test := range []struct{ age, from, to time.Duration }{
-		{30 * time.Second, 9 * time.Minute, 11 * time.Minute},
-		{10 * time.Minute, 9 * time.Minute, 11 * time.Minute},
-		{25 * time.Minute, 4 * time.Minute, 5 * time.Minute}, // until the deadline
+		{30 * time.Second, 4 * time.Minute, 6 * time.Minute},
+		{20 * time.Minute, 4 * time.Minute, 6 * time.Minute},
+		{27 * time.Minute, 2 * time.Minute, 3 * time.Minute}, // until the deadline
 	} {
-		o, _ := s.placeOpen(t)
+		o, a := s.placeOpen(t)
 		s.shift(t, o.ID, test.age)
 		if left, again := s.settle(t, o.ID); !again || left < test.from || left > test.to {
 			t.Errorf("an attempt of age %v is due again in %v, %v; want %v to %v", test.age, left, again, test.from, test.to)
 		}
-	}
-	s.succeedUntold(t)
-	o, _ := s.placeOpen(t)
-	s.shift(t, o.ID, time.Minute)
-	if left, again := s.settle(t, o.ID); !again || !about(left, 30*time.Second) {
-		t.Errorf("after a success that no webhook reported, an attempt is due again in %v, %v; want 30 s", left, again)
-	}
-	s.exec(t, `UPDATE payment_attempts SET told_at = ended_at WHERE state = 'succeeded'`)
-	o, _ = s.placeOpen(t)
-	s.shift(t, o.ID, 30*time.Second)
-	if left, again := s.settle(t, o.ID); !again || left < 9*time.Minute {
-		t.Errorf("after a success that a webhook reported, an attempt is due again in %v, %v; want about 10 min", left, again)
+		s.wantAttempt(t, o, a.ID, "open")
 	}
 }
 
@@ -126,7 +84,6 @@ func TestBackoffOfRefunds(t *testing.T) {
 // TestTakeDoesNotSpin checks that an attempt is not due right after a check, whatever has moved since the check before.
 func TestTakeDoesNotSpin(t *testing.T) {
 	s := newMemoryShop(t)
-	s.succeedUntold(t) // so that polls are not rare
 	o, _ := s.placeOpen(t)
 	check := func(step string, calls int) {
 		t.Helper()
@@ -146,7 +103,7 @@ func TestTakeDoesNotSpin(t *testing.T) {
 	_, err := s.orders.Extend(t.Context(), o.CustomerID, o.ID)
 	testenv.Must(t, err)
 	check("extended", 0)
-	s.shift(t, o.ID, time.Minute)
+	s.shift(t, o.ID, 6*time.Minute)
 	check("poll after the extension", 1)
 
 	s.mem.fail("", failed(provider.Denied, ""))
