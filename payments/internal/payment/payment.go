@@ -103,13 +103,13 @@ func Add(
 			Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
 				return invariants(ctx, p.DB, bound+checkLease, full)
 			},
-			Checks: append(provider.Checks(calls, owner, webhookPath), app.Check{
+			Checks: []app.Check{provider.Check(calls, owner), {
 				Subject: "books", Good: "the provider's books agree with the tables, and no money is unclaimed",
 				Run: reconciliation.Check,
-			}, app.Check{
+			}, {
 				Subject: "prices", Good: "the provider charges the price of each product",
 				Run: func(ctx context.Context) error { return checkPrices(ctx, p.DB) },
-			}),
+			}},
 		})
 		return nil
 	}, nil
