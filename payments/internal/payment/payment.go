@@ -106,9 +106,6 @@ func Add(
 			Checks: []app.Check{provider.Check(calls, owner), {
 				Subject: "books", Good: "the provider's books agree with the tables, and no money is unclaimed",
 				Run: reconciliation.Check,
-			}, {
-				Subject: "prices", Good: "the provider charges the price of each product",
-				Run: func(ctx context.Context) error { return checkPrices(ctx, p.DB) },
 			}},
 		})
 		return nil
