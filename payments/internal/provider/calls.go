@@ -30,9 +30,6 @@ const (
 // what they read moves the position in the books.
 var guarded = []string{opCreate, OpExpire, OpRefund, opMovements, opSessions}
 
-// operations are those that the metrics have from the start.
-var operations = []string{opCreate, opRetrieve, OpExpire, opRefunds, OpRefund}
-
 // Class is a class of calls to the provider. Each class has a part of the limits and a breaker of its own, so that what
 // fails in one of them does not stop the others.
 type Class string
@@ -104,9 +101,6 @@ func NewCalls(p Provider, cfg CallsConfig, log *slog.Logger, reg prometheus.Regi
 			// The provider works if it says that it is busy, or that a key may not do this.
 			IsExcluded:   func(err error) bool { return IsClass(err, Busy, Denied, Blocked) },
 			IsSuccessful: func(err error) bool { return err == nil || !IsClass(err, NoAnswer) },
-			OnStateChange: func(name string, _, to gobreaker.State) {
-				c.metrics.breaker(Class(name), to != gobreaker.StateClosed)
-			},
 		})
 	}
 	return c
@@ -124,19 +118,17 @@ func (c *Calls) Clock() time.Time { return c.provider.Clock() }
 // before, so that its clock is known.
 func (c *Calls) Ready(ctx context.Context) error {
 	err := c.Allowed(ctx, opCreate)
-	c.metrics.refusedBy(err)
+	if err != nil {
+		c.metrics.ended(ClassCreate, err)
+	}
 	return err
 }
 
 // Create is [Checkouts.Create].
 func (c *Calls) Create(ctx context.Context, checkout Checkout) (Session, error) {
-	s, err := call(ctx, c, ClassCreate, opCreate, func(ctx context.Context) (Session, error) {
+	return call(ctx, c, ClassCreate, opCreate, func(ctx context.Context) (Session, error) {
 		return c.provider.Create(ctx, checkout)
 	})
-	if !CauseIs(err, KeyInUse) { // the other call with the key makes the session
-		c.metrics.refusedBy(err)
-	}
-	return s, err
 }
 
 // Retrieve is [Checkouts.Retrieve].
@@ -196,15 +188,14 @@ func call[T any](
 ) (answer T, err error) {
 	if slices.Contains(guarded, operation) {
 		if err := c.Allowed(ctx, operation); err != nil {
+			c.metrics.ended(class, err)
 			return answer, err
 		}
 	}
 	_, err = c.breakers[class].Execute(func() (struct{}, error) {
 		if err := c.limiter.await(ctx, class, operation); err != nil {
-			c.metrics.waits.WithLabelValues(string(class), "gave_up").Inc()
 			return struct{}{}, err
 		}
-		c.metrics.waits.WithLabelValues(string(class), "took").Inc()
 		limited, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		limited, end := c.trace(limited, "payment provider: "+operation)
@@ -216,14 +207,16 @@ func call[T any](
 		if IsClass(err, NoAnswer) && ctx.Err() != nil { // the caller has ended the call: the provider may be well
 			err = &Error{Class: Busy, Operation: operation, Err: err}
 		}
-		c.metrics.called(operation, err, time.Since(began))
+		c.metrics.seconds.WithLabelValues(operation).Observe(time.Since(began).Seconds())
 		if CauseIs(err, TooManyCalls) {
 			c.limiter.throttled()
 		}
 		c.logChange(ctx, operation, err)
 		return struct{}{}, err
 	})
-	return answer, providerError(operation, err) // the error of an open breaker is not a *Error yet
+	err = providerError(operation, err) // the error of an open breaker is not a *Error yet
+	c.metrics.ended(class, err)
+	return answer, err
 }
 
 // providerError returns err as a [*Error]. One that is none, such as that of an open breaker, has the class
