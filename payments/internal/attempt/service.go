@@ -14,7 +14,6 @@ import (
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/payments/internal/check"
 	"example.com/shop/payments/internal/provider"
-	"example.com/shop/payments/internal/refund"
 )
 
 // Config configures the service.
@@ -30,7 +29,6 @@ type Config struct {
 type Service struct {
 	db       *gorm.DB
 	provider *provider.Calls
-	refunds  *refund.Service
 	orders   *order.Service
 	cfg      Config
 	log      *slog.Logger
@@ -39,13 +37,9 @@ type Service struct {
 
 // NewService returns a service for the attempts in a database. It registers its metrics with reg.
 func NewService(
-	db *gorm.DB, calls *provider.Calls, refunds *refund.Service, orders *order.Service,
-	cfg Config, log *slog.Logger, reg prometheus.Registerer,
+	db *gorm.DB, calls *provider.Calls, orders *order.Service, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) *Service {
-	return &Service{
-		db: db, provider: calls, refunds: refunds, orders: orders, cfg: cfg, log: log,
-		metrics: newMetrics(reg),
-	}
+	return &Service{db: db, provider: calls, orders: orders, cfg: cfg, log: log, metrics: newMetrics(reg)}
 }
 
 // Rows describes the rows of [Kind].

@@ -160,7 +160,8 @@ func (a locked) isLive() bool { return a.State == Creating || a.State == Open }
 // otherwise.
 func (s *Service) end(
 	ctx context.Context, id, orderID uuid.UUID, decide func(tx *postgres.Tx, o *order.Order, a locked) bool,
-) (c order.Change, ended bool, err error) {
+) (ended bool, err error) {
+	var c order.Change
 	err = postgres.Transact(ctx, s.db, func(tx *postgres.Tx) (err error) {
 		var a locked
 		c, err = s.orders.Update(ctx, tx, orderID, func(o *order.Order) error {
@@ -177,7 +178,7 @@ func (s *Service) end(
 		return err
 	})
 	if err != nil {
-		return c, false, fmt.Errorf("end payment attempt %s: %w", id, err)
+		return false, fmt.Errorf("end payment attempt %s: %w", id, err)
 	}
 	if ended {
 		s.orders.Announce(ctx, c)
@@ -185,13 +186,13 @@ func (s *Service) end(
 			s.orders.Notify(c.CustomerID.String(), orderID.String())
 		}
 	}
-	return c, ended, nil
+	return ended, nil
 }
 
 // close closes an attempt that its customer can no longer pay, and releases its order, whose task cancels it when it is
 // due. It does nothing if the attempt is not in the given state any more.
 func (s *Service) close(ctx context.Context, id, orderID uuid.UUID, state State, actor order.Actor) error {
-	_, closed, err := s.end(ctx, id, orderID, func(tx *postgres.Tx, o *order.Order, a locked) bool {
+	closed, err := s.end(ctx, id, orderID, func(tx *postgres.Tx, o *order.Order, a locked) bool {
 		if a.State != state {
 			return false
 		}
@@ -216,7 +217,7 @@ func (s *Service) succeed(
 ) error {
 	refundID := keyset.NewID()
 	var reason refund.Reason
-	c, stored, err := s.end(ctx, id, orderID, func(tx *postgres.Tx, o *order.Order, a locked) bool {
+	stored, err := s.end(ctx, id, orderID, func(tx *postgres.Tx, o *order.Order, a locked) bool {
 		if a.State == Succeeded {
 			return false
 		}
@@ -238,12 +239,11 @@ func (s *Service) succeed(
 	case err != nil || !stored:
 		return err
 	case reason == "":
-		s.metrics.paid.Inc()
 		s.log.InfoContext(ctx, "order paid at the payment provider", "attempt", id, "order_id", orderID)
 	default:
 		s.log.WarnContext(ctx, "a payment did not pay its order and is refunded",
 			"attempt", id, "order_id", orderID, "refund", refundID, "reason", reason)
-		s.refunds.Owed(ctx, refundID, reason, c.ServerTime)
+		s.metrics.owed.WithLabelValues(string(reason)).Inc()
 	}
 	s.metrics.ended.WithLabelValues(string(Succeeded)).Inc()
 	return nil

@@ -64,8 +64,8 @@ type shop struct {
 	handler  http.Handler // with all routes of payments
 	tokens   *rest.Tokens
 
-	cancels, settles, refunds *parttest.Published
-	notified                  *parttest.Notified
+	cancels, settles *parttest.Published
+	notified         *parttest.Notified
 
 	mem *memory // the provider, if it is not the simulator
 
@@ -101,7 +101,7 @@ func openShop(t testing.TB) *shop {
 	s := &shop{
 		url:     url,
 		orderDB: order.NewStore(gdb), gorm: gdb, db: db, metrics: prometheus.NewRegistry(),
-		cancels: &parttest.Published{}, settles: &parttest.Published{}, refunds: &parttest.Published{}, notified: &parttest.Notified{},
+		cancels: &parttest.Published{}, settles: &parttest.Published{}, notified: &parttest.Notified{},
 	}
 	return s
 }
@@ -133,8 +133,8 @@ func (s *shop) connect(
 		Options: order.Options{OrderTimeout: timeout, OrderExtension: extension, MaxExtensions: 1},
 		Hooks:   order.Hooks{Changed: changed},
 	}, log, prometheus.NewRegistry())
-	s.refunder = refund.NewService(s.gorm, calls, s.refunds, s.orders, log, reg)
-	s.Service = attempt.NewService(s.gorm, calls, s.refunder, s.orders, cfg, log, reg)
+	s.refunder = refund.NewService(s.gorm, calls, s.orders, log)
+	s.Service = attempt.NewService(s.gorm, calls, s.orders, cfg, log, reg)
 }
 
 // setCalls replaces the calls to the provider of the service and the refunds.

@@ -72,8 +72,8 @@ func Add(
 	}
 
 	return func(customers *rest.Tokens, orders *order.Service) error {
-		refunds := refund.NewService(p.DB, calls, returns.Publisher, orders, p.Log, p.Metrics)
-		attempts := attempt.NewService(p.DB, calls, refunds, orders, attempt.Config{
+		refunds := refund.NewService(p.DB, calls, orders, p.Log)
+		attempts := attempt.NewService(p.DB, calls, orders, attempt.Config{
 			Grace: o.PaymentGrace, Checkout: o.CheckoutTime,
 			Deployment: o.Deployment, Pages: strings.TrimRight(o.PublicURL, "/"),
 		}, p.Log, p.Metrics)

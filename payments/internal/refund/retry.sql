@@ -1,5 +1,5 @@
 -- Makes a refund that failed at the provider owed again, with a new key, and owes its task. Returns whether there is
--- such a refund, and, if it had failed, when it is due and its order.
+-- such a refund, and, if it had failed, its order.
 --
 -- $1 refund id · $2 kind of the outbox row
 WITH retried AS (
@@ -14,6 +14,6 @@ owed AS (
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT EXISTS (SELECT FROM refunds WHERE id = $1::uuid) AS found, r.id IS NOT NULL AS moved,
-       a.order_id, o.customer_id, r.next_check AS due_at, clock_timestamp() AS server_time
+       a.order_id, o.customer_id
 FROM (VALUES (true)) AS always LEFT JOIN retried r ON true
 LEFT JOIN payment_attempts a ON a.id = r.attempt_id LEFT JOIN orders o ON o.id = a.order_id
