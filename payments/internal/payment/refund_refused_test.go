@@ -38,15 +38,13 @@ func TestRefusedRefunds(t *testing.T) {
 		try   int
 		err   string
 	}{
-		"disputed":         {provider.Refused, provider.ByDispute, "failed", 1, "refused (disputed): "},
-		"already refunded": {provider.Refused, provider.AlreadyRefunded, "failed", 1, "refused (already refunded): "},
-		"another cause":    {provider.Refused, "", "failed", 1, "refused: "},
-		"low balance":      {provider.Busy, provider.LowBalance, "owed", 2, "payment provider: "},
-		"stored error":     {provider.Replayed, "", "owed", 2, "payment provider: "},
-		"busy":             {provider.Busy, "", "owed", 1, ""},
-		"no answer":        {provider.NoAnswer, "", "owed", 1, ""},
-		"wrong key":        {provider.Denied, "", "owed", 1, ""},
-		"unknown payment":  {provider.Missing, "", "owed", 1, ""},
+		"refused":         {provider.Refused, "", "failed", 1, "refused: "},
+		"low balance":     {provider.Busy, provider.LowBalance, "owed", 2, "payment provider: "},
+		"stored error":    {provider.Replayed, "", "owed", 2, "payment provider: "},
+		"busy":            {provider.Busy, "", "owed", 1, ""},
+		"no answer":       {provider.NoAnswer, "", "owed", 1, ""},
+		"wrong key":       {provider.Denied, "", "owed", 1, ""},
+		"unknown payment": {provider.Missing, "", "owed", 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, a, _, id := s.lateInMemory(t)

@@ -173,17 +173,14 @@ const (
 	Blocked                    // this process makes no call that writes; see [Guard]
 )
 
-// Cause is why a call was refused, as far as the shop distinguishes it.
+// Cause is why the provider was busy, as far as the shop distinguishes it.
 type Cause string
 
 // The causes that the shop distinguishes.
 const (
-	ByDispute       Cause = "disputed"
-	AlreadyRefunded Cause = "already refunded"
-	TooSmall        Cause = "amount too small"
-	LowBalance      Cause = "balance too low"
-	KeyInUse        Cause = "key in use" // Busy: another call with the same key is under way
-	TooManyCalls    Cause = "too many calls"
+	LowBalance   Cause = "balance too low"
+	KeyInUse     Cause = "key in use" // another call with the same key is under way
+	TooManyCalls Cause = "too many calls"
 )
 
 // Error is the error of a call to the provider.

@@ -97,17 +97,9 @@ func classify(operation string, err error) error {
 	case e.Code == stripe.ErrorCodeBalanceInsufficient:
 		failed.Class, failed.Cause = Busy, LowBalance
 	default:
-		failed.Class, failed.Cause = Refused, refusals[e.Code]
+		failed.Class = Refused
 	}
 	return failed
-}
-
-// refusals are the codes with which Stripe refuses a call for good, as far as the shop distinguishes them.
-var refusals = map[stripe.ErrorCode]Cause{
-	stripe.ErrorCodeChargeDisputed:        ByDispute,
-	stripe.ErrorCodeRefundDisputedPayment: ByDispute,
-	stripe.ErrorCodeChargeAlreadyRefunded: AlreadyRefunded,
-	stripe.ErrorCodeAmountTooSmall:        TooSmall,
 }
 
 // errUnusable is the error of an answer that reports success and lacks what it must have, such as `200 {}` of a proxy.
