@@ -330,6 +330,8 @@ func TestTotalNotChargeable(t *testing.T) {
 		"no multiple":                  {12_345, 1, "KWD", "12.345 KWD, and the payment provider charges only multiples of 0.010 KWD"},
 		"a multiple":                   {12_345, 2, "KWD", ""},
 		"another unit":                 {5000, 1, "ISK", "5000 ISK, and the payment provider charges no ISK"},
+		"one of another unit":          {5000, 1, "UGX", "5000 UGX, and the payment provider charges no UGX"},
+		"a hundredth of the unit":      {5000, 1, "MGA", "50.00 MGA, and the payment provider charges no MGA"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, end := range []string{"cancelled customer", "cancelled timeout"} {
