@@ -40,24 +40,18 @@ const (
 	every = time.Hour
 )
 
-// Config configures the reconciliation with the provider's books.
-type Config struct {
-	Deployment  string // whose payments and sessions are this shop's; see [provider.Owner]
-	AttemptKind string // the kind of the tasks that check attempts
-}
-
 // Reconciliation compares the provider's books with the tables. The books are the provider's movements: each is a new
 // row there, while its payments and refunds change. It is safe to run in several processes at the same time.
 type Reconciliation struct {
-	db       *gorm.DB
-	provider Provider
-	cfg      Config
-	log      *slog.Logger
+	db         *gorm.DB
+	provider   Provider
+	deployment string // whose payments and sessions are this shop's; see [provider.Owner]
+	log        *slog.Logger
 }
 
-// NewReconciliation returns the reconciliation with a provider's books.
-func NewReconciliation(db *gorm.DB, p Provider, cfg Config, log *slog.Logger) *Reconciliation {
-	return &Reconciliation{db: db, provider: p, cfg: cfg, log: log}
+// NewReconciliation returns the reconciliation of a deployment with a provider's books.
+func NewReconciliation(db *gorm.DB, p Provider, deployment string, log *slog.Logger) *Reconciliation {
+	return &Reconciliation{db: db, provider: p, deployment: deployment, log: log}
 }
 
 // RunHourly makes a report every hour until ctx ends. An error is logged, and the report is tried again.
@@ -124,7 +118,9 @@ func (r *Reconciliation) readChunk(
 ) (foreign int64, to time.Time, more bool, err error) {
 	from := position.Add(-overlap).Truncate(time.Second)
 	to = position.Add(chunk).Truncate(time.Second)
-	read := func(after string) (provider.MovementPage, error) { return r.provider.Movements(ctx, from, to, after) }
+	read := func(after string) (provider.Page[provider.Movement], error) {
+		return r.provider.Movements(ctx, from, to, after)
+	}
 	movements, now, err := all(ctx, read, func(m provider.Movement) string { return m.ID })
 	if err != nil {
 		return 0, to, false, fmt.Errorf("read the provider's books from %s to %s: %w", from, to, err)
@@ -191,7 +187,7 @@ type booked struct {
 
 func (r *Reconciliation) booked(m provider.Movement) booked {
 	row := booked{ID: m.ID, Kind: m.Kind, At: m.At, AmountCents: m.AmountCents, Currency: m.Currency,
-		Source: m.Source, Intent: m.Intent, Refund: provider.OptionalID(m.Refund), Ours: m.In(r.cfg.Deployment)}
+		Source: m.Source, Intent: m.Intent, Refund: provider.OptionalID(m.Refund), Ours: m.In(r.deployment)}
 	if row.Ours {
 		row.Order, row.Attempt = provider.OptionalID(m.Order), provider.OptionalID(m.Attempt)
 	}

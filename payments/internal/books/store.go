@@ -12,6 +12,7 @@ import (
 
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/refund"
 )
 
@@ -86,7 +87,7 @@ func (r *Reconciliation) complete(ctx context.Context, report *Report) error {
 		if err := tx.Exec(`SELECT set_config('enable_seqscan', 'on', true)`).Error; err != nil {
 			return err
 		}
-		err := tx.Exec(settleSQL, r.cfg.AttemptKind, refund.Kind).Error
+		err := tx.Exec(settleSQL, attempt.Kind, refund.Kind).Error
 		if err != nil {
 			return err
 		}

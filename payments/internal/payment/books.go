@@ -9,16 +9,13 @@ import (
 	"time"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/books"
 	"example.com/shop/payments/internal/provider"
 )
 
 // books returns the reconciliation with the provider's books of a process.
 func (o ProviderOptions) books(p *app.Process, calls *provider.Calls) *books.Reconciliation {
-	return books.NewReconciliation(p.DB, calls, books.Config{
-		Deployment: o.Deployment, AttemptKind: attempt.Kind,
-	}, p.Log)
+	return books.NewReconciliation(p.DB, calls, o.Deployment, p.Log)
 }
 
 // ReadBooks reads the provider's books once, as [books.Reconciliation.Run] does, in a process that [Add] was not called

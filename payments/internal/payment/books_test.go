@@ -38,9 +38,8 @@ func (s *shop) reconciliation(
 	p provider.Provider, deployment string, reg prometheus.Registerer,
 ) *books.Reconciliation {
 	log := slog.New(slog.DiscardHandler)
-	cfg := books.Config{Deployment: deployment, AttemptKind: attempt.Kind}
 	calls := provider.NewCalls(p, provider.CallsConfig{}, log, reg)
-	return books.NewReconciliation(s.gorm, calls, cfg, log)
+	return books.NewReconciliation(s.gorm, calls, deployment, log)
 }
 
 // read makes a report, two minutes later by the provider's clock, so that all movements until now are read.

@@ -160,15 +160,15 @@ func (c *Calls) Refund(ctx context.Context, r Return) (Refund, error) {
 }
 
 // Movements is [Books.Movements].
-func (c *Calls) Movements(ctx context.Context, from, to time.Time, after string) (MovementPage, error) {
-	return call(ctx, c, ClassPoll, opMovements, func(ctx context.Context) (MovementPage, error) {
+func (c *Calls) Movements(ctx context.Context, from, to time.Time, after string) (Page[Movement], error) {
+	return call(ctx, c, ClassPoll, opMovements, func(ctx context.Context) (Page[Movement], error) {
 		return c.provider.Movements(ctx, from, to, after)
 	})
 }
 
 // OpenSessions is [Books.OpenSessions].
-func (c *Calls) OpenSessions(ctx context.Context, since time.Time, after string) (SessionPage, error) {
-	return call(ctx, c, ClassPoll, opSessions, func(ctx context.Context) (SessionPage, error) {
+func (c *Calls) OpenSessions(ctx context.Context, since time.Time, after string) (Page[Session], error) {
+	return call(ctx, c, ClassPoll, opSessions, func(ctx context.Context) (Page[Session], error) {
 		return c.provider.OpenSessions(ctx, since, after)
 	})
 }

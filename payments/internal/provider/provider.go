@@ -42,8 +42,8 @@ type Returns interface {
 // Books reads what the provider has booked. Both lists have the newest first. after is the id of the last row of the
 // page before, "" for the first page.
 type Books interface {
-	Movements(ctx context.Context, from, to time.Time, after string) (MovementPage, error) // from <= At < to
-	OpenSessions(ctx context.Context, since time.Time, after string) (SessionPage, error)
+	Movements(ctx context.Context, from, to time.Time, after string) (Page[Movement], error) // from <= At < to
+	OpenSessions(ctx context.Context, since time.Time, after string) (Page[Session], error)
 }
 
 // Identity tells who the key belongs to.
@@ -142,12 +142,6 @@ type Page[T any] struct {
 	More bool
 	Now  time.Time // the provider's clock when it answered
 }
-
-// MovementPage is a page of movements.
-type MovementPage = Page[Movement]
-
-// SessionPage is a page of sessions.
-type SessionPage = Page[Session]
 
 // Event is what a webhook says about a session. It decides nothing: the provider is asked.
 type Event struct {
