@@ -106,7 +106,7 @@ CREATE TABLE payment_incidents (
 );
 CREATE UNIQUE INDEX payment_incidents_open ON payment_incidents (kind) WHERE closed_at IS NULL;
 
--- The movements of the provider's books that are, or may be, this deployment's. Foreign ones are only counted.
+-- The movements of the provider's books that are, or may be, this deployment's.
 CREATE TABLE provider_movements (
     id           text PRIMARY KEY,              -- the provider's id of the row
     kind         text        NOT NULL CHECK (kind IN ('captured', 'refunded', 'refund_failed', 'disputed', 'dispute_reversed')),

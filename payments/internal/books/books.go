@@ -84,11 +84,10 @@ func (r *Reconciliation) Run(ctx context.Context, from time.Time) (*Report, erro
 	}
 	report := &Report{Currencies: []CurrencyReport{}}
 	for more := true; more; {
-		foreign, to, again, err := r.readChunk(ctx, position)
+		to, again, err := r.readChunk(ctx, position)
 		if err != nil {
 			return nil, err
 		}
-		report.Foreign += foreign
 		position, more = to, again
 	}
 	expired, lost, err := r.expireLost(ctx)
@@ -111,11 +110,9 @@ func (r *Reconciliation) Run(ctx context.Context, from time.Time) (*Report, erro
 }
 
 // readChunk reads all pages of the period after a position, and then stores them in one transaction, with the end of
-// the period as the position if that is later than the stored one. It returns the number of new payments of others
-// and the end, and reports whether there is another period.
-func (r *Reconciliation) readChunk(
-	ctx context.Context, position time.Time,
-) (foreign int64, to time.Time, more bool, err error) {
+// the period as the position if that is later than the stored one. It returns the
+// end, and reports whether there is another period.
+func (r *Reconciliation) readChunk(ctx context.Context, position time.Time) (to time.Time, more bool, err error) {
 	from := position.Add(-overlap).Truncate(time.Second)
 	to = position.Add(chunk).Truncate(time.Second)
 	read := func(after string) (provider.Page[provider.Movement], error) {
@@ -123,7 +120,7 @@ func (r *Reconciliation) readChunk(
 	}
 	movements, now, err := all(ctx, read, func(m provider.Movement) string { return m.ID })
 	if err != nil {
-		return 0, to, false, fmt.Errorf("read the provider's books from %s to %s: %w", from, to, err)
+		return to, false, fmt.Errorf("read the provider's books from %s to %s: %w", from, to, err)
 	}
 	end := now.Add(-margin).Truncate(time.Second) // rows that appear later are newer
 	rows := []booked{}                            // in JSON [], and not null
@@ -135,8 +132,7 @@ func (r *Reconciliation) readChunk(
 	if more = to.Before(end); !more {
 		to = end
 	}
-	foreign, err = r.storeMovements(ctx, rows, to)
-	return foreign, to, more, err
+	return to, more, r.storeMovements(ctx, rows, to)
 }
 
 // all reads all pages of a list. It returns the rows, and the provider's time when it answered the first page. While

@@ -12,7 +12,6 @@ type Report struct {
 	MadeAt          time.Time        `json:"made_at"`
 	Position        time.Time        `json:"position"` // all movements before it are read
 	Balanced        bool             `json:"balanced"` // reports whether nothing but unclaimed money needs an operator
-	Foreign         int64            `json:"foreign_charges"`
 	ExpiredSessions int64            `json:"expired_sessions"`
 	LostSessions    int64            `json:"lost_sessions"` // that an operator must look at before they are expired
 	Currencies      []CurrencyReport `json:"currencies"`

@@ -67,18 +67,15 @@ func (r *Reconciliation) locked(ctx context.Context, do func(tx *gorm.DB, positi
 	return nil
 }
 
-// storeMovements stores movements and moves the position. It returns the number of new charges that are foreign.
-func (r *Reconciliation) storeMovements(
-	ctx context.Context, rows []booked, position time.Time,
-) (foreign int64, err error) {
+// storeMovements stores movements and moves the position.
+func (r *Reconciliation) storeMovements(ctx context.Context, rows []booked, position time.Time) error {
 	body, err := json.Marshal(rows)
 	if err != nil {
-		return 0, fmt.Errorf("payment books: %w", err)
+		return fmt.Errorf("payment books: %w", err)
 	}
-	err = r.locked(ctx, func(tx *gorm.DB, _ time.Time) error {
-		return tx.Raw(matchSQL, string(body), position).Scan(&foreign).Error
+	return r.locked(ctx, func(tx *gorm.DB, _ time.Time) error {
+		return tx.Exec(matchSQL, string(body), position).Error
 	})
-	return foreign, err
 }
 
 // complete has what the books know better settled, and completes and stores a report.
