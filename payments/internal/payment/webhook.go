@@ -49,8 +49,8 @@ func newReceiver(
 		results: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_webhooks_total",
 			Help: "Webhooks of the payment provider, by result: matched, unmatched (this shop's, and the database has no " +
-				"such attempt), ignored (another application's, deployment's or mode's, or of a type that the shop does " +
-				"not read), unusable (no event with usable ids) or rejected (the signature is wrong or old).",
+				"such attempt), ignored (another application's, deployment's or mode's, of a type that the shop does not " +
+				"read, or without usable ids) or rejected (the signature is wrong or old).",
 		}, []string{"result"}),
 	}
 	for secret := range strings.SplitSeq(secrets, ",") {
@@ -59,7 +59,7 @@ func newReceiver(
 		}
 	}
 	// These series begin at 0 now, because increase() does not count the event with which a series begins.
-	for _, result := range []string{"matched", "unmatched", "ignored", "unusable", "rejected"} {
+	for _, result := range []string{"matched", "unmatched", "ignored", "rejected"} {
 		r.results.WithLabelValues(result)
 	}
 	return r
@@ -101,30 +101,19 @@ func unreadable(err error) error {
 	return &rest.Error{Class: rest.Malformed, Detail: "The service cannot read the body.", Err: err}
 }
 
-// usableID matches the ids and types that PostgreSQL and the log get. A NUL character or a huge id would be an error of
-// the statement, and the provider would send the event again for days.
+// usableID matches the ids that PostgreSQL and the log get. A NUL character or a huge id would be an error of the
+// statement, and the provider would send the event again for days.
 var usableID = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,255}$`)
 
-// unusable reports whether an event has no id, no type, or one that is not usable.
-func unusable(e provider.Event) bool {
-	return !usableID.MatchString(e.ID) || !usableID.MatchString(e.Type) ||
-		e.Session != "" && !usableID.MatchString(e.Session)
-}
-
-// concerns reports whether an event is about a session of this shop, in its mode.
+// concerns reports whether an event is about a session of this shop, in its mode, with ids that can be used.
 func (r *receiver) concerns(e provider.Event) bool {
 	return e.Live == r.live && e.Wanted && (e.Deployment == "" || e.In(r.deployment)) &&
-		provider.OptionalID(e.Attempt) != nil && e.Session != ""
+		provider.OptionalID(e.Attempt) != nil && usableID.MatchString(e.ID) && usableID.MatchString(e.Session)
 }
 
-// take has the attempt of an event checked, and returns the label of the event's result. An event that is not usable
-// is no error: the provider would send it again, and it would fail again.
+// take has the attempt of an event checked, and returns the label of the event's result. An event that the shop cannot
+// use is no error: the provider would send it again, and it would fail again.
 func (r *receiver) take(ctx context.Context, e provider.Event) (result string, err error) {
-	if unusable(e) {
-		r.log.WarnContext(ctx, "a webhook has a valid signature, but no event with usable ids; it is ignored",
-			"event", shorten(e.ID), "type", shorten(e.Type), "session", shorten(e.Session))
-		return "unusable", nil
-	}
 	if !r.concerns(e) {
 		return "ignored", nil
 	}
@@ -141,10 +130,4 @@ func (r *receiver) take(ctx context.Context, e provider.Event) (result string, e
 		"read docs/payments.md, PaymentEventUnmatched",
 		"event", e.ID, "type", e.Type, "attempt", e.Attempt, "session", e.Session)
 	return "unmatched", nil
-}
-
-// shorten returns the beginning of a text that a log line shows.
-func shorten(text string) string {
-	const most = 64 // characters: enough to recognize an id; more would fill the log
-	return fmt.Sprintf("%.*q", most, text)
 }

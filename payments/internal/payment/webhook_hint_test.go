@@ -70,8 +70,8 @@ func TestVerifiedEventsGet200(t *testing.T) {
 	if n := webhooks(t, s.metrics, "matched") + webhooks(t, s.metrics, "unmatched"); n != 0 || len(s.settles.Take()) != 0 {
 		t.Errorf("%v events name an attempt of this shop, want none; no task may be published", n)
 	}
-	if n := webhooks(t, s.metrics, "unusable"); n != 22 {
-		t.Errorf("%v webhooks are counted as unusable, want 22", n)
+	if n := webhooks(t, s.metrics, "ignored"); n != 22 {
+		t.Errorf("%v webhooks are counted as ignored, want 22", n)
 	}
 
 	// The session of a belongs to a. An event says that it is that of an attempt that has none, and that of b.
