@@ -450,7 +450,7 @@ func TestKilledWhilePaying(t *testing.T) {
 	p.turn(knobs{API: "hung"})
 	answered = open(second)
 	faulttest.Eventually(t, "an attempt", func() bool { return attempts(`state = 'creating'`, second) == 1 })
-	_, release := d.Lock(`SELECT FROM orders WHERE id = $1 FOR UPDATE`, second)
+	_, release := d.Lock(`SELECT FROM payment_attempts WHERE order_id = $1 FOR UPDATE`, second)
 	p.turn(knobs{API: "up"})
 	faulttest.Eventually(t, "a session at the provider", func() bool { return len(p.ledger()) == 2 })
 	api := d.Running("api")
