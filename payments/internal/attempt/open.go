@@ -73,12 +73,11 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 }
 
 // openAttempt opens an attempt to pay an order, holds the order, and owes the task that settles the attempt, or returns
-// the reason why it does not.
+// the reason why it does not. Open tells the pages of the customer when the provider has answered.
 func (s *Service) openAttempt(ctx context.Context, customer, orderID uuid.UUID) (a *Attempt, why, err error) {
-	var c order.Change
 	err = postgres.Transact(ctx, s.db, func(tx *postgres.Tx) error {
 		var had int
-		c, err = s.orders.Update(ctx, tx, orderID, func(o *order.Order) error {
+		_, err := s.orders.Update(ctx, tx, orderID, func(o *order.Order) error {
 			if o.CustomerID != customer {
 				return order.NotFound(orderID)
 			}
@@ -96,7 +95,6 @@ func (s *Service) openAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	if a != nil {
 		s.metrics.opened.Inc()
 	}
-	s.orders.Announce(ctx, c)
 	return a, why, nil
 }
 
