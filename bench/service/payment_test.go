@@ -406,7 +406,7 @@ func (s *paymentBench) ends(all []*checkoutVisit) (e checkoutEnds) {
 	}
 	rows, err := s.db.QueryContext(s.b.Context(), `
 		SELECT o.id, o.paid_at, o.expires_at, a.ended_at, coalesce(o.cancelled_at < a.ended_at, false), r.id IS NOT NULL
-		FROM orders o JOIN payment_attempts a ON a.order_id = o.id LEFT JOIN refunds r ON r.attempt_id = a.id WHERE a.was_open`)
+		FROM orders o JOIN payment_attempts a ON a.order_id = o.id LEFT JOIN refunds r ON r.attempt_id = a.id WHERE a.session_id IS NOT NULL`)
 	testenv.Must(s.b, err)
 	defer rows.Close()
 	for rows.Next() {
@@ -439,7 +439,11 @@ type usedCalls struct{ create, confirm, expire, poll, rejected int }
 func (s *paymentBench) usedCalls() usedCalls {
 	s.b.Helper()
 	took := func(class string) int {
-		return int(s.Shop.Operator().Metric("payment_provider_waits_total", `class="`+class+`"`, `result="took"`))
+		calls := 0
+		for _, result := range []string{"ok", "no_answer", "busy", "denied", "missing", "replayed", "refused"} { // not no_turn
+			calls += int(s.Shop.Operator().Metric("payment_provider_calls_total", `class="`+class+`"`, `result="`+result+`"`))
+		}
+		return calls
 	}
 	u := usedCalls{create: took("create"), confirm: took("confirm"), expire: took("expire"), poll: took("poll")}
 	var answers struct {
@@ -457,7 +461,7 @@ func (s *paymentBench) usedCalls() usedCalls {
 // busy returns the number of creates that were refused because of the limits. The others had no answer in time.
 func (s *paymentBench) busy() int {
 	s.b.Helper()
-	return int(s.Shop.Operator().Metric("payment_checkouts_refused_total", `cause="busy"`))
+	return int(s.Shop.Operator().Metric("payment_provider_calls_total", `class="create"`, `result="no_turn"`))
 }
 
 func (u usedCalls) since(before usedCalls) usedCalls {

@@ -103,11 +103,6 @@ func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, e
 		"Look at the order before you repeat the request, because each request extends the deadline again.")
 }
 
-// MaxExtension returns the time by which a customer can extend the deadline of an order in all; 0: not at all.
-func (s *Service) MaxExtension() time.Duration {
-	return s.cfg.OrderExtension * time.Duration(s.cfg.MaxExtensions)
-}
-
 // Reschedule moves the deadline of an order for an operator, before the deadline passes, to a time from a second to
 // 30 days from now. The reason becomes part of the audit trail. It is idempotent. If the order is held, a later
 // deadline moves the end of the hold by the same time, and an earlier one is rejected.

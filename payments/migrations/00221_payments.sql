@@ -15,18 +15,11 @@ CREATE TABLE payment_attempts (
     payment_intent     text        UNIQUE,
     captured_cents     bigint      NOT NULL DEFAULT 0 CHECK (captured_cents >= 0),
     disputed_cents     bigint      NOT NULL DEFAULT 0 CHECK (disputed_cents >= 0), -- withdrawn by disputes, less what came back
-    was_open           boolean     NOT NULL DEFAULT false, -- its customer could learn the URL of the checkout
     opened_at          timestamptz NOT NULL,
-    -- The customer may pay until the deadline of the order or until this time, whichever is later.
-    checkout_until     timestamptz NOT NULL,
-    -- The closing begins at this time at the latest: five minutes before the provider's session expires by itself.
-    session_until      timestamptz NOT NULL CHECK (session_until > opened_at),
+    closes_at          timestamptz NOT NULL CHECK (closes_at > opened_at), -- the customer may pay until then
     session_expires_at timestamptz NOT NULL, -- when the session expires by itself, by the provider's clock
-    closing            boolean     NOT NULL DEFAULT false, -- the last check found that the attempt is closing
     next_check         timestamptz,
-    hinted_at          timestamptz, -- the customer's last return from the checkout, to limit the rate
-    refused_at         timestamptz, -- when the provider last refused to close it for its customer, to limit the rate
-    told_at            timestamptz, -- the first webhook about its end
+    told_at            timestamptz, -- when a webhook, or the customer who came back, last told of its end
     ended_at           timestamptz,
 
     CONSTRAINT payment_attempts_number UNIQUE (order_id, number),
@@ -43,23 +36,7 @@ CREATE TABLE payment_attempts (
 );
 CREATE UNIQUE INDEX payment_attempts_live ON payment_attempts (order_id) WHERE state IN ('creating', 'open');
 CREATE UNIQUE INDEX payment_attempts_applied ON payment_attempts (order_id) WHERE applied;
--- The worker reads those attempts of some orders that must be looked at, and the reconciler all of them.
-CREATE INDEX payment_attempts_due ON payment_attempts (order_id) WHERE next_check IS NOT NULL;
--- Successes that no webhook told: while there are some, open attempts are polled often.
-CREATE INDEX payment_attempts_untold ON payment_attempts (ended_at) WHERE state = 'succeeded' AND told_at IS NULL;
-
--- When the closing of an attempt begins: at the deadline of its order or at the end of the checkout, whichever is
--- later, or before the session expires by itself. PostgreSQL puts the expression in the place of each call.
-CREATE FUNCTION checkout_closes_at(expires_at timestamptz, checkout_until timestamptz, session_until timestamptz)
-    RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN least(greatest(expires_at, checkout_until), session_until);
-
--- When the attempts that must be checked are due: at their next check, or when their closing begins.
-CREATE VIEW payment_checks AS
-    SELECT a.id, a.order_id, a.state, least(a.next_check, CASE WHEN NOT a.closing
-        THEN checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) END) AS due_at
-    FROM payment_attempts a JOIN orders o ON o.id = a.order_id
-    WHERE a.next_check IS NOT NULL;
+CREATE INDEX payment_attempts_due ON payment_attempts (next_check) WHERE next_check IS NOT NULL;
 
 CREATE TABLE refunds (
     id           uuid PRIMARY KEY,
@@ -95,33 +72,16 @@ CREATE UNIQUE INDEX refunds_of_attempt ON refunds (attempt_id);
 
 -- Attempts as their customers see them.
 CREATE VIEW payment_attempts_shown AS
-    SELECT a.id, a.order_id, o.customer_id, a.number, a.state, a.applied, c.closing, a.amount_cents, upper(a.currency) AS currency,
-           CASE WHEN NOT c.closing THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url,
-           CASE WHEN a.ended_at IS NULL AND NOT c.closing
-               THEN checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) END AS checkout_until,
+    SELECT a.id, a.order_id, o.customer_id, a.number, a.state, a.applied, a.amount_cents, upper(a.currency) AS currency,
+           a.state IN ('creating', 'open') AND a.closes_at <= now() AS closing,
+           CASE WHEN a.closes_at > now() THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url,
+           CASE WHEN a.ended_at IS NULL AND a.closes_at > now() THEN a.closes_at END AS checkout_until,
            a.opened_at, a.ended_at, a.session_expires_at,
            CASE WHEN r.id IS NOT NULL THEN json_build_object(
                'state', r.state, 'reason', CASE WHEN r.reason = 'late' AND o.status = 'paid' THEN 'duplicate' ELSE r.reason END,
                'amount_cents', r.amount_cents, 'ended_at', r.ended_at) END AS refund
     FROM payment_attempts a JOIN orders o ON o.id = a.order_id
-    CROSS JOIN LATERAL (SELECT a.state IN ('creating', 'open') AND (o.status <> 'pending'
-        OR checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) <= now()) AS closing) AS c
     LEFT JOIN refunds r ON r.attempt_id = a.id;
-
--- The ids of the provider's events, to store each event once. The bodies hold personal data and are not stored.
-CREATE TABLE provider_events (
-    id          text PRIMARY KEY,
-    type        text        NOT NULL,
-    -- Events that matched nothing are looked at, and not only counted.
-    outcome     text        NOT NULL DEFAULT 'matched' CHECK (outcome IN ('matched', 'unmatched', 'foreign')),
-    received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- When the provider's books can have what the event is about; NULL: they need not be read for it, or were read
-    -- since.
-    books_from  timestamptz
-);
-CREATE INDEX provider_events_received ON provider_events (received_at);
-CREATE INDEX provider_events_unmatched ON provider_events (received_at) WHERE outcome = 'unmatched';
-CREATE INDEX provider_events_books ON provider_events (books_from) WHERE books_from IS NOT NULL;
 
 -- Whose payments these are, stored before the first call that writes at the provider. It has at most one row.
 CREATE TABLE payment_deployment (
@@ -146,7 +106,7 @@ CREATE TABLE payment_incidents (
 );
 CREATE UNIQUE INDEX payment_incidents_open ON payment_incidents (kind) WHERE closed_at IS NULL;
 
--- The movements of the provider's books that are, or may be, this deployment's. Foreign ones are only counted.
+-- The movements of the provider's books that are, or may be, this deployment's.
 CREATE TABLE provider_movements (
     id           text PRIMARY KEY,              -- the provider's id of the row
     kind         text        NOT NULL CHECK (kind IN ('captured', 'refunded', 'refund_failed', 'disputed', 'dispute_reversed')),
@@ -192,7 +152,6 @@ CREATE TABLE payment_reports (
 -- +goose Down
 DELETE FROM outbox WHERE kind IN ('payment.settle', 'refund.send');
 DELETE FROM reconcile_reports WHERE kind IN ('payment.settle', 'refund.send');
-DROP VIEW payment_attempts_shown, payment_checks;
+DROP VIEW payment_attempts_shown;
 DROP TABLE payment_reports, payment_books, unclaimed_payments, provider_movements, payment_incidents,
-    payment_deployment, provider_events, refunds, payment_attempts;
-DROP FUNCTION checkout_closes_at;
+    payment_deployment, refunds, payment_attempts;

@@ -36,7 +36,7 @@ func TestProgramsWithAndWithoutPayments(t *testing.T) {
 	db := openCore(t)
 	core := migrationtest.Schema(t, db)
 	if _, err := migrations.Check(t.Context(), db, paymentsmigrations.Set); err == nil ||
-		!strings.HasPrefix(err.Error(), "the database lacks the migrations [211") {
+		!strings.HasPrefix(err.Error(), "the database lacks the migrations [221") {
 		t.Errorf("without the schema of payments Check returns %v, want that their migrations are missing", err)
 	}
 	names, err := migrations.UpAll(t.Context(), db, paymentsmigrations.Set)

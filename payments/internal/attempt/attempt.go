@@ -1,12 +1,12 @@
 // Package attempt opens attempts to pay orders at a payment provider, and settles them.
 //
 // An attempt is one try to pay one order: a Checkout Session of Stripe. It must be opened before the deadline, and its
-// customer can pay for some minutes after the opening, even if the deadline passes meanwhile: until the attempt's
-// checkout_until. An order with a live attempt is held: it is not cancelled at its deadline, but at the end of the
-// hold. At the deadline or at checkout_until, whichever is later, the attempt is closing. The provider is asked to
-// expire the session first, and only the provider's answer decides whether the order is paid or cancelled. For that it
-// has a grace: the time from the later of the two to the end of the hold. A customer who wants to cancel the order
-// first has the attempt closed, in the same way; see [Service.Close].
+// customer can pay until the deadline, or for some minutes after the opening if that is later. This end of the checkout
+// is fixed at the opening. An order with a live attempt is held: it is not cancelled at its deadline, but at the end of
+// the hold. At the end of its checkout the attempt is closing. The provider is asked to expire the session first, and
+// only the provider's answer decides whether the order is paid or cancelled. For that it has a grace: the time from the
+// end of the checkout to the end of the hold. A customer who wants to cancel the order first has the attempt closed, in
+// the same way; see [Service.Close].
 //
 //	           the provider made the session       expired at the provider
 //	creating ─────────────────────────────▶ open ─────────────────────────▶ closed
@@ -38,7 +38,7 @@ import (
 	"example.com/shop/payments/internal/refund"
 )
 
-// Kind is the kind of the tasks that settle attempts. The id of a task is the id of an order.
+// Kind is the kind of the tasks that settle attempts. The id of a task is the id of an attempt.
 const Kind = "payment.settle"
 
 // The classes of error that packages rest and order do not declare.

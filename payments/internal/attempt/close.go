@@ -10,7 +10,6 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
-	"example.com/shop/payments/internal/check"
 	"example.com/shop/payments/internal/provider"
 )
 
@@ -22,7 +21,6 @@ type live struct {
 	Status  order.Status
 	PaidAt  *time.Time
 	Attempt taken `gorm:"embedded"`
-	Refused bool  // reports whether the provider has refused to close it some seconds ago
 }
 
 // Close has the provider close the checkout of one of a customer's orders, and ends the hold of the order, so that the
@@ -34,27 +32,21 @@ type live struct {
 func (s *Service) Close(ctx context.Context, customer, orderID uuid.UUID) error {
 	const maxTries = 5 // another session may settle the attempt, or open one, between two statements
 	for range maxTries {
-		o, err := one[live](ctx, s.db, "read the checkout to close", liveSQL,
-			orderID, customer, maxCreating.Microseconds())
+		o, err := s.live(ctx, customer, orderID)
 		switch {
 		case err != nil:
 			return err
-		case o == nil:
-			return order.NotFound(orderID)
 		case o.Status == order.Paid:
 			return order.AlreadyPaid.Errorf("The order was paid at %s.", o.PaidAt.UTC().Format(time.RFC3339))
 		case o.Attempt.ID == uuid.Nil:
 			return nil
-		case o.Refused: // a customer who repeats the request must not use up the calls to the provider
-			return order.CheckoutOpen.Errorf("The payment provider could not close the checkout some seconds ago. " +
-				"Try again in some seconds.")
 		}
 		answer, step, err := s.settleOne(ctx, o.Attempt, provider.ClassExpire, order.Customer)
 		switch {
 		case err != nil:
 			return notClosed(err)
 		case step == Wait:
-			return s.stayOpen(ctx, o.Attempt, answer)
+			return whyOpen(answer)
 		}
 	}
 	return order.CheckoutOpen.Errorf("Other requests change the payments of the order. Repeat the request.")
@@ -71,15 +63,6 @@ func notClosed(err error) error {
 	}
 	return &rest.Error{Class: class, Err: err, Detail: "The payment provider has not answered. " +
 		"The order is not cancelled, and may still be paid in its checkout."}
-}
-
-// stayOpen notes that the provider has refused to close a checkout, and returns the reason.
-func (s *Service) stayOpen(ctx context.Context, a taken, answer Answer) error {
-	if answer != NoSession { // otherwise the provider was not asked
-		check.LogFailure(ctx, s.log, "attempt", a.ID, s.db.WithContext(ctx).Exec(
-			`UPDATE payment_attempts SET refused_at = clock_timestamp() WHERE id = $1`, a.ID).Error)
-	}
-	return whyOpen(answer)
 }
 
 // whyOpen returns the reason why a checkout stays open after an answer of the provider.

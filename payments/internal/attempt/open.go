@@ -2,7 +2,6 @@ package attempt
 
 import (
 	"context"
-	_ "embed"
 	"strings"
 	"time"
 
@@ -17,18 +16,9 @@ import (
 	"example.com/shop/payments/internal/provider"
 )
 
-var (
-	//go:embed before.sql
-	beforeSQL string
-	//go:embed opened.sql
-	openedSQL string
-)
-
 const (
-	// maxAttempts is the largest number of attempts of an order.
-	maxAttempts = 20
-	// maxOpenAttempts is the largest number of an order's attempts whose checkouts were open.
-	maxOpenAttempts = 5
+	// maxAttempts is the largest number of attempts of an order: enough for one on each day of the longest deadline.
+	maxAttempts = 50
 	// maxCreating is the age at which an attempt that is still creating is closed: longer than the provider needs for
 	// an answer. Nobody can pay the session, because its URL has not left the service.
 	maxCreating = 30 * time.Second
@@ -36,15 +26,6 @@ const (
 
 // repeatOpen tells a customer what to do if the outcome of the request is not known.
 const repeatOpen = "Repeat the request: it then continues the same payment."
-
-// before are the numbers of the attempts that an order has had; see before.sql.
-type before struct{ last, count, open int64 }
-
-// checkoutShown is the row that opened.sql returns.
-type checkoutShown struct {
-	CheckoutURL   string
-	CheckoutUntil time.Time
-}
 
 // Open returns the live attempt of one of a customer's orders, with the URL of its checkout. It opens an attempt if the
 // order has none; then opened is true. It is idempotent: after an error, a repeated call continues the same attempt.
@@ -92,21 +73,19 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 }
 
 // openAttempt opens an attempt to pay an order, holds the order, and owes the task that settles the attempt, or returns
-// the reason why it does not.
+// the reason why it does not. Open tells the pages of the customer when the provider has answered.
 func (s *Service) openAttempt(ctx context.Context, customer, orderID uuid.UUID) (a *Attempt, why, err error) {
-	var c order.Change
 	err = postgres.Transact(ctx, s.db, func(tx *postgres.Tx) error {
-		var had before
-		c, err = s.orders.Update(ctx, tx, orderID, func(o *order.Order) error {
+		var had int
+		_, err := s.orders.Update(ctx, tx, orderID, func(o *order.Order) error {
 			if o.CustomerID != customer {
 				return order.NotFound(orderID)
 			}
 			a, why = s.open(tx, o, had)
 			return nil
 		}, func(tx *postgres.Tx) {
-			tx.Queue(beforeSQL, orderID).QueryRow(func(row pgx.Row) error {
-				return row.Scan(&had.last, &had.count, &had.open)
-			})
+			const count = `SELECT count(*) FROM payment_attempts WHERE order_id = $1`
+			tx.Queue(count, orderID).QueryRow(func(row pgx.Row) error { return row.Scan(&had) })
 		})
 		return err
 	})
@@ -116,7 +95,6 @@ func (s *Service) openAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	if a != nil {
 		s.metrics.opened.Inc()
 	}
-	s.orders.Announce(ctx, c)
 	return a, why, nil
 }
 
@@ -128,51 +106,44 @@ const (
 	maxSession = 23*time.Hour + 55*time.Minute
 )
 
-// open opens an attempt for an order, and holds the order until the end of the attempt's checkout, and the grace.
+// open opens an attempt for an order, and holds the order until a grace after the end of the attempt's checkout. The
+// checkout ends at the deadline of the order, or some minutes after the opening if that is later, even if the deadline
+// moves afterwards.
 //
-// The provider's session must not expire while the order is held, even if its customer extends the deadline. Only the
-// length of this time comes from the database's clock. Its start is the present by the provider's clock, which decides
-// when the session expires.
-func (s *Service) open(tx *postgres.Tx, o *order.Order, had before) (*Attempt, error) {
+// had is the number of attempts that the order has had.
+//
+// The provider's session must not expire before. Only the length of this time comes from the database's clock. Its
+// start is the present by the provider's clock, which decides when the session expires.
+func (s *Service) open(tx *postgres.Tx, o *order.Order, had int) (*Attempt, error) {
 	if err := o.WhyNotPayable(); err != nil {
 		return nil, err
 	}
 	if err := WhyNotChargeable(o.TotalCents, o.Currency); err != nil {
 		return nil, err
 	}
-	if had.count >= maxAttempts || had.open >= maxOpenAttempts {
-		return nil, TooManyAttempts.Errorf(
-			"The order has had %d payment attempts, %d of them with an open checkout. It may have at most %d, and %d.",
-			had.count, had.open, maxAttempts, maxOpenAttempts)
+	if had >= maxAttempts {
+		return nil, TooManyAttempts.Errorf("The order has had %d payment attempts, and may have no more.", had)
 	}
 	now := o.ServerTime
-	checkoutUntil := now.Add(s.cfg.Checkout)
-	closes, lastCloses := later(o.ExpiresAt, checkoutUntil), later(o.ExpiresAt.Add(s.cfg.Extension), checkoutUntil)
-	if err := o.Hold(closes.Add(s.cfg.Grace)); err != nil {
+	open := max(o.ExpiresAt.Sub(now), s.cfg.Checkout)
+	if err := o.Hold(now.Add(open + s.cfg.Grace)); err != nil {
 		return nil, err
 	}
-	session := min(max(lastCloses.Add(s.cfg.Grace).Sub(now)+callTime, minSession), maxSession)
+	session := min(max(open+s.cfg.Grace+callTime, minSession), maxSession)
+	closes := now.Add(min(open, session-callTime))
 	firstCheck := now.Add(min(maxCreating, closes.Sub(now)))
 	a := &Attempt{
 		ID: keyset.NewID(), OrderID: o.ID, State: Creating, AmountCents: o.TotalCents, Currency: o.Currency,
-		OpenedAt:         now,
+		OpenedAt: now, CheckoutUntil: &closes,
 		SessionExpiresAt: s.provider.Clock().Add(session).Truncate(time.Microsecond), // as the database stores it
 	}
 	tx.Queue(`
-		INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, checkout_until,
-		                              next_check, session_until, session_expires_at)
-		VALUES ($1, $2, $3, $4, lower($5), $6, $7, $8, $9, $10)`,
-		a.ID, o.ID, had.last+1, a.AmountCents, a.Currency, now, checkoutUntil, firstCheck,
-		now.Add(session-callTime), a.SessionExpiresAt)
-	tx.Queue(delay.OweSQL, Kind, o.ID.String(), firstCheck) // the relay publishes the task: it is never urgent
+		INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, closes_at,
+		                              next_check, session_expires_at)
+		VALUES ($1, $2, $3, $4, lower($5), $6, $7, $8, $9)`,
+		a.ID, o.ID, had+1, a.AmountCents, a.Currency, now, closes, firstCheck, a.SessionExpiresAt)
+	tx.Queue(delay.OweSQL, Kind, a.ID.String(), firstCheck) // the relay publishes the task: it is never urgent
 	return a, nil
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // inUseWait is the time that a request waits while another request creates the same session: about as long as the
@@ -203,13 +174,15 @@ func (s *Service) createSession(ctx context.Context, a *Attempt) (*Attempt, erro
 	case err != nil:
 		return nil, providerAway(err)
 	}
-	opened, err := one[checkoutShown](ctx, s.db, "store the session of a payment attempt", openedSQL,
-		a.ID, made.ID, made.URL)
+	// An answer that comes after the order's deadline is not too late, but one that comes after the checkout is.
+	opened := s.db.WithContext(ctx).Exec(`
+		UPDATE payment_attempts SET state = 'open', session_id = $2, checkout_url = $3
+		WHERE id = $1 AND state = 'creating' AND closes_at > clock_timestamp()`, a.ID, made.ID, made.URL)
 	switch {
-	case err != nil:
-		return nil, rest.OutcomeUnknown(err, repeatOpen)
-	case opened != nil:
-		a.State, a.CheckoutURL, a.CheckoutUntil = Open, opened.CheckoutURL, &opened.CheckoutUntil
+	case opened.Error != nil:
+		return nil, rest.OutcomeUnknown(opened.Error, repeatOpen)
+	case opened.RowsAffected > 0:
+		a.State, a.CheckoutURL = Open, made.URL
 		return a, nil
 	}
 	// Another request has opened it, or it has ended.

@@ -14,14 +14,12 @@ import (
 	"example.com/shop/internal/timeout"
 	"example.com/shop/payments/internal/check"
 	"example.com/shop/payments/internal/provider"
-	"example.com/shop/payments/internal/refund"
 )
 
 // Config configures the service.
 type Config struct {
 	Grace      time.Duration // from the end of a checkout to the end of the hold of its order
 	Checkout   time.Duration // from the opening of an attempt, in which its customer may pay even after the deadline
-	Extension  time.Duration // the time by which customers can extend the deadline of an order in all
 	Deployment string        // written on sessions and payments, to tell whose they are; see [provider.Owner]
 	Pages      string        // the base URL of the shop's pages, where browsers return to from the checkout
 }
@@ -31,7 +29,6 @@ type Config struct {
 type Service struct {
 	db       *gorm.DB
 	provider *provider.Calls
-	refunds  *refund.Service
 	orders   *order.Service
 	cfg      Config
 	log      *slog.Logger
@@ -40,18 +37,14 @@ type Service struct {
 
 // NewService returns a service for the attempts in a database. It registers its metrics with reg.
 func NewService(
-	db *gorm.DB, calls *provider.Calls, refunds *refund.Service, orders *order.Service,
-	cfg Config, log *slog.Logger, reg prometheus.Registerer,
+	db *gorm.DB, calls *provider.Calls, orders *order.Service, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) *Service {
-	return &Service{
-		db: db, provider: calls, refunds: refunds, orders: orders, cfg: cfg, log: log,
-		metrics: newMetrics(reg),
-	}
+	return &Service{db: db, provider: calls, orders: orders, cfg: cfg, log: log, metrics: newMetrics(reg)}
 }
 
-// Rows describes the rows of [Kind]. Their ids are those of orders.
+// Rows describes the rows of [Kind].
 func (s *Service) Rows() timeout.Rows {
-	return check.Rows(s.db, pendingSQL, leftSQL, s.settle)
+	return check.Rows(s.db, "payment_attempts", s.settle)
 }
 
 // one runs a statement that returns at most one row, and returns the row, or nil. what says in an error what it does.

@@ -1,10 +1,10 @@
 // Package books compares the provider's books, which are its balance transactions, with the tables, so that money that
 // the webhooks or the database have lost is found.
 //
-// Each hour, or sooner after an event about money that moved by hand, a process reads the movements since the last
-// position. Payments and refunds that the tables do not know are checked at the provider. What belongs to this
-// deployment and matches no attempt is unclaimed: an incident opens, and no refund is sent until an operator has
-// closed it.
+// Each hour a process reads the movements since the last position. Only they tell of disputes, of refunds by hand, and
+// of refunds that fail at the customer's bank after the provider has confirmed them. Payments and refunds that the
+// tables do not know are checked at the provider. What belongs to this deployment and matches no attempt is unclaimed:
+// an incident opens, and no refund is sent until an operator has closed it.
 package books
 
 import (
@@ -40,30 +40,24 @@ const (
 	every = time.Hour
 )
 
-// Config configures the reconciliation with the provider's books.
-type Config struct {
-	Deployment  string // whose payments and sessions are this shop's; see [provider.Owner]
-	AttemptKind string // the kind of the tasks that check attempts
-}
-
 // Reconciliation compares the provider's books with the tables. The books are the provider's movements: each is a new
 // row there, while its payments and refunds change. It is safe to run in several processes at the same time.
 type Reconciliation struct {
-	db       *gorm.DB
-	provider Provider
-	cfg      Config
-	log      *slog.Logger
+	db         *gorm.DB
+	provider   Provider
+	deployment string // whose payments and sessions are this shop's; see [provider.Owner]
+	log        *slog.Logger
 }
 
-// NewReconciliation returns the reconciliation with a provider's books.
-func NewReconciliation(db *gorm.DB, p Provider, cfg Config, log *slog.Logger) *Reconciliation {
-	return &Reconciliation{db: db, provider: p, cfg: cfg, log: log}
+// NewReconciliation returns the reconciliation of a deployment with a provider's books.
+func NewReconciliation(db *gorm.DB, p Provider, deployment string, log *slog.Logger) *Reconciliation {
+	return &Reconciliation{db: db, provider: p, deployment: deployment, log: log}
 }
 
 // RunHourly makes a report every hour until ctx ends. An error is logged, and the report is tried again.
 func (r *Reconciliation) RunHourly(ctx context.Context) error {
 	lookOnce := func(ctx context.Context) {
-		due, err := r.Claim(ctx)
+		due, err := r.claim(ctx)
 		if err == nil && due {
 			_, err = r.Run(ctx, time.Time{})
 		}
@@ -90,11 +84,10 @@ func (r *Reconciliation) Run(ctx context.Context, from time.Time) (*Report, erro
 	}
 	report := &Report{Currencies: []CurrencyReport{}}
 	for more := true; more; {
-		foreign, to, again, err := r.readChunk(ctx, position)
+		to, again, err := r.readChunk(ctx, position)
 		if err != nil {
 			return nil, err
 		}
-		report.Foreign += foreign
 		position, more = to, again
 	}
 	expired, lost, err := r.expireLost(ctx)
@@ -117,17 +110,17 @@ func (r *Reconciliation) Run(ctx context.Context, from time.Time) (*Report, erro
 }
 
 // readChunk reads all pages of the period after a position, and then stores them in one transaction, with the end of
-// the period as the position if that is later than the stored one. It returns the number of new payments of others
-// and the end, and reports whether there is another period.
-func (r *Reconciliation) readChunk(
-	ctx context.Context, position time.Time,
-) (foreign int64, to time.Time, more bool, err error) {
+// the period as the position if that is later than the stored one. It returns the
+// end, and reports whether there is another period.
+func (r *Reconciliation) readChunk(ctx context.Context, position time.Time) (to time.Time, more bool, err error) {
 	from := position.Add(-overlap).Truncate(time.Second)
 	to = position.Add(chunk).Truncate(time.Second)
-	read := func(after string) (provider.MovementPage, error) { return r.provider.Movements(ctx, from, to, after) }
+	read := func(after string) (provider.Page[provider.Movement], error) {
+		return r.provider.Movements(ctx, from, to, after)
+	}
 	movements, now, err := all(ctx, read, func(m provider.Movement) string { return m.ID })
 	if err != nil {
-		return 0, to, false, fmt.Errorf("read the provider's books from %s to %s: %w", from, to, err)
+		return to, false, fmt.Errorf("read the provider's books from %s to %s: %w", from, to, err)
 	}
 	end := now.Add(-margin).Truncate(time.Second) // rows that appear later are newer
 	rows := []booked{}                            // in JSON [], and not null
@@ -139,8 +132,7 @@ func (r *Reconciliation) readChunk(
 	if more = to.Before(end); !more {
 		to = end
 	}
-	foreign, err = r.storeMovements(ctx, rows, to)
-	return foreign, to, more, err
+	return to, more, r.storeMovements(ctx, rows, to)
 }
 
 // all reads all pages of a list. It returns the rows, and the provider's time when it answered the first page. While
@@ -191,7 +183,7 @@ type booked struct {
 
 func (r *Reconciliation) booked(m provider.Movement) booked {
 	row := booked{ID: m.ID, Kind: m.Kind, At: m.At, AmountCents: m.AmountCents, Currency: m.Currency,
-		Source: m.Source, Intent: m.Intent, Refund: provider.OptionalID(m.Refund), Ours: m.In(r.cfg.Deployment)}
+		Source: m.Source, Intent: m.Intent, Refund: provider.OptionalID(m.Refund), Ours: m.In(r.deployment)}
 	if row.Ours {
 		row.Order, row.Attempt = provider.OptionalID(m.Order), provider.OptionalID(m.Attempt)
 	}

@@ -26,14 +26,16 @@ const sessionAge = 25 * time.Hour
 // that is closed. Otherwise it opens the incident. It returns the numbers of both.
 func (r *Reconciliation) expireLost(ctx context.Context) (expired, waiting int64, err error) {
 	since := time.Now().Add(-sessionAge)
-	read := func(after string) (provider.SessionPage, error) { return r.provider.OpenSessions(ctx, since, after) }
+	read := func(after string) (provider.Page[provider.Session], error) {
+		return r.provider.OpenSessions(ctx, since, after)
+	}
 	open, _, err := all(ctx, read, func(s provider.Session) string { return s.ID })
 	if err != nil {
 		return 0, 0, fmt.Errorf("list open sessions: %w", err)
 	}
 	sessions := map[uuid.UUID]provider.Session{}
 	for _, s := range open {
-		if id := provider.OptionalID(s.Attempt); id != nil && s.In(r.cfg.Deployment) {
+		if id := provider.OptionalID(s.Attempt); id != nil && s.In(r.deployment) {
 			sessions[*id] = s
 		}
 	}

@@ -1,5 +1,5 @@
 -- Stores movements of the provider's books that are, or may be, this deployment's, and moves the position. The caller
--- holds the lock of payment_books. Returns how many payments of other applications come after the old position.
+-- holds the lock of payment_books.
 --
 -- A movement is matched by the payment intent, then by the attempt that the provider's object names. A refund and a
 -- dispute name no attempt: they are this deployment's if their payment, or the refund, is. An attempt without a
@@ -31,10 +31,5 @@ stored AS (
     FROM own o
     ORDER BY o.id
     ON CONFLICT (id) DO NOTHING
-),
-moved AS (
-    UPDATE payment_books SET position = greatest(position, $2::timestamptz)
 )
-SELECT count(*) AS others
-FROM read r CROSS JOIN payment_books b
-WHERE r.kind = 'captured' AND r.at >= b.position AND r.id NOT IN (SELECT id FROM own)
+UPDATE payment_books SET position = greatest(position, $2::timestamptz)

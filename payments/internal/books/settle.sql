@@ -32,7 +32,7 @@ attempt AS (
     FROM net n
     WHERE a.id = n.attempt_id
       AND (a.disputed_cents <> greatest(n.disputed, 0) OR (n.captured AND a.state <> 'succeeded' AND a.session_id IS NOT NULL))
-    RETURNING a.order_id, a.next_check, a.state
+    RETURNING a.id, a.next_check, a.state
 ),
 returned AS (
     SELECT m.attempt_id
@@ -54,11 +54,8 @@ refund AS (
     RETURNING r.id, r.next_check
 )
 INSERT INTO outbox (kind, task_id, due_at)
-SELECT kind, task_id, min(due_at) FROM (
-    SELECT $1::text AS kind, order_id::text AS task_id, next_check AS due_at
-    FROM attempt WHERE state <> 'succeeded' AND next_check IS NOT NULL
-    UNION ALL
-    SELECT $2::text, id::text, next_check FROM refund
-) AS tasks
-GROUP BY kind, task_id ORDER BY kind, task_id
+SELECT $1::text, id::text, next_check FROM attempt WHERE state <> 'succeeded' AND next_check IS NOT NULL
+UNION ALL
+SELECT $2::text, id::text, next_check FROM refund
+ORDER BY 1, 2
 ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)

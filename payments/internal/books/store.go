@@ -12,6 +12,7 @@ import (
 
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/refund"
 )
 
@@ -37,18 +38,15 @@ func (r *Reconciliation) scan(ctx context.Context, dst any, statement string, ar
 	return found, nil
 }
 
-// Claim reports whether a report is due, at its time or because of an event, and if so, makes it due again in ten
-// minutes. This only saves calls.
-func (r *Reconciliation) Claim(ctx context.Context) (due bool, err error) {
+// claim reports whether a report is due, and if so, makes it due again in ten minutes. This only saves calls.
+func (r *Reconciliation) claim(ctx context.Context) (due bool, err error) {
 	var row struct{ Position time.Time }
 	return r.scan(ctx, &row, `
-		WITH told AS (UPDATE provider_events SET books_from = NULL WHERE books_from <= now() RETURNING id)
-		UPDATE payment_books SET next_run = now() + interval '10 min'
-		WHERE next_run <= now() OR EXISTS (SELECT FROM told) RETURNING position`)
+		UPDATE payment_books SET next_run = now() + interval '10 min' WHERE next_run <= now() RETURNING position`)
 }
 
 // locked runs do in a transaction that holds the lock of the books, so that no movement is stored while a report is
-// made. After a deadlock, for example with an event about several refunds, it does so again. The statements read
+// made. After a deadlock, for example with a worker that takes several refunds, it does so again. The statements read
 // whole tables, or store up to a day of movements, so they have no timeout.
 func (r *Reconciliation) locked(ctx context.Context, do func(tx *gorm.DB, position time.Time) error) error {
 	err := postgres.RetryDeadlock(func() error {
@@ -69,18 +67,15 @@ func (r *Reconciliation) locked(ctx context.Context, do func(tx *gorm.DB, positi
 	return nil
 }
 
-// storeMovements stores movements and moves the position. It returns the number of new charges that are foreign.
-func (r *Reconciliation) storeMovements(
-	ctx context.Context, rows []booked, position time.Time,
-) (foreign int64, err error) {
+// storeMovements stores movements and moves the position.
+func (r *Reconciliation) storeMovements(ctx context.Context, rows []booked, position time.Time) error {
 	body, err := json.Marshal(rows)
 	if err != nil {
-		return 0, fmt.Errorf("payment books: %w", err)
+		return fmt.Errorf("payment books: %w", err)
 	}
-	err = r.locked(ctx, func(tx *gorm.DB, _ time.Time) error {
-		return tx.Raw(matchSQL, string(body), position).Scan(&foreign).Error
+	return r.locked(ctx, func(tx *gorm.DB, _ time.Time) error {
+		return tx.Exec(matchSQL, string(body), position).Error
 	})
-	return foreign, err
 }
 
 // complete has what the books know better settled, and completes and stores a report.
@@ -89,7 +84,7 @@ func (r *Reconciliation) complete(ctx context.Context, report *Report) error {
 		if err := tx.Exec(`SELECT set_config('enable_seqscan', 'on', true)`).Error; err != nil {
 			return err
 		}
-		err := tx.Exec(settleSQL, r.cfg.AttemptKind, refund.Kind).Error
+		err := tx.Exec(settleSQL, attempt.Kind, refund.Kind).Error
 		if err != nil {
 			return err
 		}

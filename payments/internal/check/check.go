@@ -31,12 +31,26 @@ const (
 	minWait = 100 * time.Millisecond
 )
 
-// Rows describes rows that are checked at the provider. pending returns a page of those that must be checked, and
-// left the time until the next check of each that has one. A row that the provider cannot decide now is no failure,
-// because its next check is later.
+// pendingSQL returns a page of the rows of a table that must be checked, as [timeout.Rows] describes.
+const pendingSQL = `
+	SELECT id, next_check AS due_at, (extract(epoch FROM next_check - clock_timestamp()) * 1000000)::bigint AS left_us
+	FROM %s
+	WHERE (next_check, id) > ($1::timestamptz, $2::uuid) AND next_check <= now() + $3::bigint * interval '1 microsecond'
+	ORDER BY next_check, id
+	LIMIT $4`
+
+// leftSQL returns the microseconds until the next check of those rows of a table that have one.
+const leftSQL = `
+	SELECT id, (extract(epoch FROM next_check - clock_timestamp()) * 1000000)::bigint AS left_us
+	FROM %s
+	WHERE id = ANY ($1::uuid[]) AND next_check IS NOT NULL`
+
+// Rows describes the rows of a table that are checked at the provider, each at its next_check. A row that the provider
+// cannot decide now is no failure, because its next check is later.
 func Rows(
-	db *gorm.DB, pending, left string, check func(context.Context, []uuid.UUID, timeout.Caller) error,
+	db *gorm.DB, table string, check func(context.Context, []uuid.UUID, timeout.Caller) error,
 ) timeout.Rows {
+	left := fmt.Sprintf(leftSQL, table)
 	ask := func(ctx context.Context, ids []uuid.UUID, actor timeout.Caller) ([]timeout.Result, error) {
 		began := time.Now()
 		for batch := range slices.Chunk(ids, BatchSize) {
@@ -67,7 +81,7 @@ func Rows(
 		}
 		return results, nil
 	}
-	return timeout.Rows{Pending: pending, Ask: ask}
+	return timeout.Rows{Pending: fmt.Sprintf(pendingSQL, table), Ask: ask}
 }
 
 // Each calls do with the numbers 0 to n-1 of rows, at most [BatchSize] calls at the same time. It recovers from a

@@ -10,16 +10,13 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/trace"
-	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/books"
 	"example.com/shop/payments/internal/provider"
 )
 
 // books returns the reconciliation with the provider's books of a process.
 func (o ProviderOptions) books(b *app.Base, calls *provider.Calls) *books.Reconciliation {
-	return books.NewReconciliation(b.DB, calls, books.Config{
-		Deployment: o.Deployment, AttemptKind: attempt.Kind,
-	}, b.Log)
+	return books.NewReconciliation(b.DB, calls, o.Deployment, b.Log)
 }
 
 // ReadBooks reads the provider's books once, as [books.Reconciliation.Run] does, without the other components of

@@ -32,7 +32,7 @@ func TestStatementsFollowMovedOrders(t *testing.T) {
 	}
 	settle := func(o *order.Order) func(ctx context.Context) error {
 		return func(ctx context.Context) error {
-			_, err := s.Attempts().Handle(ctx, []delay.Task{{ID: o.ID.String()}})
+			_, err := s.Attempts().Handle(ctx, []delay.Task{{ID: s.tasks(t, o.ID)[0]}})
 			return err
 		}
 	}
@@ -104,11 +104,10 @@ func TestStatementsFollowMovedOrders(t *testing.T) {
 	s.check(t)
 }
 
-// beginClosing stores that the closing of an order's attempt has begun. Then take.sql does not look at the order again,
-// and the statement that settles the attempt waits for its lock.
+// beginClosing makes the attempt of an order due, because its closing begins.
 func (s *shop) beginClosing(t testing.TB, o *order.Order) {
 	t.Helper()
-	s.exec(t, `UPDATE payment_attempts SET closing = true, next_check = now() WHERE order_id = $1`, o.ID)
+	s.exec(t, `UPDATE payment_attempts SET next_check = now() WHERE order_id = $1`, o.ID)
 }
 
 // settleAll lets the time of orders end, and settles everything. The provider must work.
@@ -160,7 +159,7 @@ func TestConcurrentSteps(t *testing.T) {
 		func(o *order.Order) { s.settle(t, o.ID) },
 		func(o *order.Order) { s.cancelDue(t, o.ID) },
 		func(*order.Order) {
-			handle(t, s.Attempts().Handle, orders[2].ID.String(), orders[0].ID.String(), orders[3].ID.String(), orders[1].ID.String())
+			handle(t, s.Attempts().Handle, s.tasks(t, orders[2].ID, orders[0].ID, orders[3].ID, orders[1].ID)...)
 		},
 		func(*order.Order) {
 			handle(t, s.due.Handle, orders[3].ID.String(), orders[1].ID.String(), orders[0].ID.String())
@@ -245,7 +244,7 @@ func TestPairsMeet(t *testing.T) {
 		"webhook": func(_ *order.Order, a *attempt.Attempt) error { s.deliverAll(t, a.ID); return nil },
 		"poll":    func(o *order.Order, _ *attempt.Attempt) error { s.settleNow(t, o.ID); return nil },
 		"reconciler": func(o *order.Order, _ *attempt.Attempt) error {
-			_, _, err := s.Attempts().TimeOut(ctx, []string{o.ID.String()})
+			_, _, err := s.Attempts().TimeOut(ctx, s.tasks(t, o.ID))
 			return err
 		},
 		"timeout":  func(o *order.Order, _ *attempt.Attempt) error { s.cancelDue(t, o.ID); return nil },

@@ -31,7 +31,7 @@ func AddRoutes(
 	w Webhooks, log *slog.Logger, reg prometheus.Registerer,
 ) {
 	customerRoutes(root, tokens, attempts)
-	root.POST(webhookPath, rest.Handle(newReceiver(attempts, refunds, w.Deployment, w.Live, w.Secrets, log, reg).receive))
+	root.POST(webhookPath, rest.Handle(newReceiver(attempts, w.Deployment, w.Live, w.Secrets, log, reg).receive))
 	opsRoutes(ops, func(ctx context.Context) (json.RawMessage, error) { return stats(ctx, db) }, refunds, books)
 }
 
@@ -62,11 +62,3 @@ func StartGuard(ctx context.Context, db *gorm.DB, name, key string) error {
 
 // IsBlocked reports whether a call was not made because the process may not write.
 func IsBlocked(err error) bool { return provider.IsClass(err, provider.Blocked) }
-
-// ClaimBooks reports whether a report of the books is due, and claims it.
-func ClaimBooks(ctx context.Context, r *books.Reconciliation) (due bool, err error) {
-	return r.Claim(ctx)
-}
-
-// DeleteOld deletes old events, at most limit rows in a statement.
-func DeleteOld(ctx context.Context, db *gorm.DB, limit int64) error { return deleteOld(ctx, db, limit) }

@@ -47,11 +47,11 @@ violations AS (
     WHERE CASE WHEN a.applied THEN a.captured_cents <> a.amount_cents OR r.amount_cents IS NOT NULL
                ELSE a.captured_cents <> coalesce(r.amount_cents, 0) END
 
-    -- 8: no check of an attempt or of a refund is overdue by more than the bound. See take.sql.
+    -- 8: no check of an attempt or of a refund is overdue by more than the bound.
     UNION ALL
-    SELECT 8, 'attempt ' || id, format('%s, its check is overdue by %s', state, now() - due_at)
-    FROM payment_checks
-    WHERE due_at < now() - $1::bigint * interval '1 microsecond'
+    SELECT 8, 'attempt ' || id, format('%s, its check is overdue by %s', state, now() - next_check)
+    FROM payment_attempts
+    WHERE next_check < now() - $1::bigint * interval '1 microsecond'
     UNION ALL
     SELECT 8, 'refund ' || id, format('%s, its check is overdue by %s', state, now() - next_check)
     FROM refunds

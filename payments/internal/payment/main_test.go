@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,8 +64,8 @@ type shop struct {
 	handler  http.Handler // with all routes of payments
 	tokens   *rest.Tokens
 
-	cancels, settles, refunds *parttest.Published
-	notified                  *parttest.Notified
+	cancels, settles *parttest.Published
+	notified         *parttest.Notified
 
 	mem *memory // the provider, if it is not the simulator
 
@@ -100,14 +101,14 @@ func openShop(t testing.TB) *shop {
 	s := &shop{
 		url:     url,
 		orderDB: order.NewStore(gdb), gorm: gdb, db: db, metrics: prometheus.NewRegistry(),
-		cancels: &parttest.Published{}, settles: &parttest.Published{}, refunds: &parttest.Published{}, notified: &parttest.Notified{},
+		cancels: &parttest.Published{}, settles: &parttest.Published{}, notified: &parttest.Notified{},
 	}
 	return s
 }
 
 // config is the configuration of the service.
 var config = attempt.Config{
-	Grace: grace, Checkout: checkout, Extension: extension, Deployment: "test", Pages: "http://shop.example",
+	Grace: grace, Checkout: checkout, Deployment: "test", Pages: "http://shop.example",
 }
 
 // start makes the service, with a provider.
@@ -132,8 +133,8 @@ func (s *shop) connect(
 		Options: order.Options{OrderTimeout: payWithin, OrderExtension: extension, MaxExtensions: 1},
 		Changed: changed,
 	}, log, prometheus.NewRegistry())
-	s.refunder = refund.NewService(s.gorm, calls, s.refunds, s.orders, log, reg)
-	s.Service = attempt.NewService(s.gorm, calls, s.refunder, s.orders, cfg, log, reg)
+	s.refunder = refund.NewService(s.gorm, calls, s.orders, log)
+	s.Service = attempt.NewService(s.gorm, calls, s.orders, cfg, log, reg)
 }
 
 // setCalls replaces the calls to the provider of the service and the refunds.
@@ -217,13 +218,14 @@ func (s *shop) shift(t testing.TB, id uuid.UUID, by time.Duration) {
 		`UPDATE orders SET created_at = created_at - d, expires_at = expires_at - d, hold_until = hold_until - d,
 			paid_at = paid_at - d, cancelled_at = cancelled_at - d
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE id = $1`,
-		`UPDATE payment_attempts SET opened_at = opened_at - d, checkout_until = checkout_until - d, session_until = session_until - d,
+		`UPDATE payment_attempts SET opened_at = opened_at - d, closes_at = closes_at - d,
 			next_check = next_check - d, ended_at = ended_at - d,
-			told_at = told_at - d, hinted_at = hinted_at - d, refused_at = refused_at - d
+			told_at = told_at - d
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE order_id = $1`,
 		`UPDATE refunds r SET created_at = created_at - d, next_check = r.next_check - d, ended_at = r.ended_at - d
 			FROM payment_attempts a, (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE a.id = r.attempt_id AND a.order_id = $1`,
-		`UPDATE outbox SET due_at = due_at - d FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE task_id = $1::text`,
+		`UPDATE outbox SET due_at = due_at - d FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift 
+			WHERE task_id = $1::text OR task_id IN (SELECT id::text FROM payment_attempts WHERE order_id = $1::uuid)`,
 	} {
 		if _, err := tx.ExecContext(t.Context(), statement, id, us); err != nil {
 			t.Fatalf("%s: %v", statement, err)
@@ -267,11 +269,28 @@ func handle(t testing.TB, handler delay.Handler, ids ...string) []delay.Outcome 
 	return outcomes
 }
 
-// settle passes the settle task of an order to its handler. left is the time until the task is due again; again is
-// false if the task is done.
+// tasks returns the ids of the settle tasks of orders, which are those of their attempts. The latest attempt of an order
+// comes first.
+func (s *shop) tasks(t testing.TB, orders ...uuid.UUID) (ids []string) {
+	t.Helper()
+	for _, o := range orders {
+		found := testenv.Query[string](t, s.db, `SELECT coalesce(string_agg(id::text, ' ' ORDER BY number DESC), '')
+			FROM payment_attempts WHERE order_id = $1`, o)
+		ids = append(ids, strings.Fields(found)...)
+	}
+	return ids
+}
+
+// settle passes the settle tasks of an order to their handler. left is the time until the first of them is due again;
+// again is false if all are done.
 func (s *shop) settle(t testing.TB, id uuid.UUID) (left time.Duration, again bool) {
 	t.Helper()
-	return handle(t, s.Attempts().Handle, id.String())[0].Retry()
+	for _, outcome := range handle(t, s.Attempts().Handle, s.tasks(t, id)...) {
+		if l, a := outcome.Retry(); a && (!again || l < left) {
+			left, again = l, true
+		}
+	}
+	return left, again
 }
 
 // settleNow is settle for an order whose attempts are due.

@@ -3,7 +3,6 @@ package payment_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -232,7 +231,7 @@ func (m *memory) entries() (all []ledgerEntry) {
 	return all
 }
 
-// events returns events as Stripe's webhooks carry them about the session of an attempt, and about its refunds.
+// events returns events as Stripe's webhooks carry them about the session of an attempt.
 func (m *memory) events(attempt uuid.UUID) (all []event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -248,10 +247,6 @@ func (m *memory) events(attempt uuid.UUID) (all []event) {
 			add("evt_completed_"+s.ID, "checkout.session.completed", object)
 		case s.Expired:
 			add("evt_expired_"+s.ID, "checkout.session.expired", object)
-		}
-		for _, r := range m.refunds[s.Intent] {
-			id := fmt.Sprintf("evt_%s_%s", r.ID, r.State)
-			add(id, "refund.updated", fmt.Appendf(nil, `{"id":%q,"object":"refund","payment_intent":%q}`, r.ID, s.Intent))
 		}
 	}
 	return all

@@ -110,7 +110,7 @@ func page[T any](list []T, id func(T) string, after string) (rows []T, more bool
 	return list[:min(2, len(list))], len(list) > 2
 }
 
-func (m *memory) Movements(ctx context.Context, from, to time.Time, after string) (p provider.MovementPage, err error) {
+func (m *memory) Movements(ctx context.Context, from, to time.Time, after string) (p provider.Page[provider.Movement], err error) {
 	err = m.call(ctx, "movements", func() error {
 		var list []provider.Movement
 		for _, row := range slices.Backward(m.ledger) {
@@ -125,7 +125,7 @@ func (m *memory) Movements(ctx context.Context, from, to time.Time, after string
 	return p, err
 }
 
-func (m *memory) OpenSessions(ctx context.Context, since time.Time, after string) (p provider.SessionPage, err error) {
+func (m *memory) OpenSessions(ctx context.Context, since time.Time, after string) (p provider.Page[provider.Session], err error) {
 	err = m.call(ctx, "sessions", func() error {
 		var list []provider.Session
 		for _, s := range m.sessions {
@@ -143,5 +143,3 @@ func (m *memory) OpenSessions(ctx context.Context, since time.Time, after string
 func (m *memory) Account(ctx context.Context) (string, error) {
 	return "acct_memory", m.call(ctx, "account", func() error { return nil })
 }
-
-func (m *memory) Endpoints(context.Context) ([]provider.Endpoint, error) { return nil, nil }

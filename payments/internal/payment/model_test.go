@@ -181,7 +181,7 @@ func (m *model) moveTo(column string) {
 }
 
 // endOfCheckout is when the latest checkout of an order can be paid no longer.
-const endOfCheckout = "greatest(expires_at, (SELECT max(checkout_until) FROM payment_attempts WHERE order_id = orders.id))"
+const endOfCheckout = "greatest(expires_at, (SELECT max(closes_at) FROM payment_attempts WHERE order_id = orders.id))"
 
 func (m *model) deadlinePasses(*rapid.T) { m.moveTo("expires_at") }
 func (m *model) checkoutEnds(*rapid.T)   { m.moveTo(endOfCheckout) }

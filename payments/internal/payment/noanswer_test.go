@@ -41,50 +41,50 @@ var checks = map[string]func(t *testing.T, s *shop) waiting{
 		o, a := s.placeOpen(t)
 		s.expireSession(t, a.ID)
 		s.askInVain(t, o.ID, func() { s.deliverAll(t, a.ID) })
-		return waiting{o, a, s.handleAttempts, o.ID.String(), "closed"}
+		return waiting{o, a, s.handleAttempts, a.ID.String(), "closed"}
 	},
 	"poll, the webhook is lost": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
 		s.shift(t, o.ID, 30*time.Second)
-		return waiting{o, a, s.handleAttempts, o.ID.String(), "succeeded applied"}
+		return waiting{o, a, s.handleAttempts, a.ID.String(), "succeeded applied"}
 	},
 	"confirm, told that the customer has paid": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
 		s.askInVain(t, o.ID, func() { s.deliverAll(t, a.ID) })
-		return waiting{o, a, s.handleAttempts, o.ID.String(), "succeeded applied"}
+		return waiting{o, a, s.handleAttempts, a.ID.String(), "succeeded applied"}
 	},
 	"confirm, the customer has returned": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
 		s.askInVain(t, o.ID, func() { testenv.Must(t, s.Returned(t.Context(), o.CustomerID, o.ID)) })
-		return waiting{o, a, s.handleAttempts, o.ID.String(), "succeeded applied"}
+		return waiting{o, a, s.handleAttempts, a.ID.String(), "succeeded applied"}
 	},
 	"confirm, of a closed attempt": func(t *testing.T, s *shop) waiting {
 		o := s.place(t)
 		a := s.closeCreating(t, o)
 		s.pay(t, s.checkoutOf(t, a.ID))
 		s.askInVain(t, o.ID, func() { s.deliverAll(t, a.ID) })
-		return waiting{o, a, s.handleAttempts, o.ID.String(), "succeeded late owed"}
+		return waiting{o, a, s.handleAttempts, a.ID.String(), "succeeded late owed"}
 	},
 	"expire": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.shiftToDeadline(t, o.ID, time.Second)
-		return waiting{o, a, s.handleAttempts, o.ID.String(), "closed"}
+		return waiting{o, a, s.handleAttempts, a.ID.String(), "closed"}
 	},
 	"refund": func(t *testing.T, s *shop) waiting {
 		o, a := s.late(t)
 		return waiting{o, a, s.handleRefunds, s.refundOf(t, a.ID), "succeeded late confirmed"}
 	},
-	"refund, told that an old one is confirmed": func(t *testing.T, s *shop) waiting {
+	"refund, an old one is confirmed": func(t *testing.T, s *shop) waiting {
 		o, a := s.late(t)
 		s.setRefunds(t, "pending")
 		s.sendRefund(t, a.ID)
 		s.shift(t, o.ID, 20*time.Hour)
 		s.sendRefund(t, a.ID)
 		s.setRefunds(t, "succeed")
-		s.deliverAll(t, a.ID)
+		s.recheck(t, a)
 		return waiting{o, a, s.handleRefunds, s.refundOf(t, a.ID), "succeeded late confirmed"}
 	},
 }
@@ -159,7 +159,7 @@ var noAnswers = map[string]func(t *testing.T, s *shop, w waiting){
 		w.handle(t, ctx)
 	},
 	"the process is killed": func(t *testing.T, s *shop, w waiting) {
-		s.exec(t, statement(t, "attempt/take.sql"), []uuid.UUID{w.order.ID}, 1_000_000)
+		s.exec(t, statement(t, "attempt/take.sql"), []string{w.task}, 1_000_000)
 		s.exec(t, statement(t, "refund/take.sql"), []string{w.task}, 1_000_000)
 	},
 }
@@ -193,8 +193,6 @@ func TestNoAnswerUsesUpNoCheck(t *testing.T) {
 	for name, prepare := range checks {
 		for why, noAnswer := range noAnswers {
 			t.Run(name+"/"+why, func(t *testing.T) {
-				// While webhooks arrive, open attempts are polled rarely.
-				s.exec(t, `UPDATE payment_attempts SET told_at = ended_at WHERE state = 'succeeded'`)
 				w := prepare(t, s)
 				noAnswer(t, s, w)
 				s.mem.set(func() { clear(s.mem.errs); clear(s.mem.hooks); s.mem.api = "up" })

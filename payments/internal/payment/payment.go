@@ -66,25 +66,16 @@ type Payments struct {
 func New(
 	ctx context.Context, b *app.Base, o Options, orders *order.Service, tracer *trace.Tracer,
 ) (*Payments, error) {
-	settles, err := newTasks(b, attempt.Kind)
-	if err != nil {
-		return nil, err
-	}
-	returns, err := newTasks(b, refund.Kind)
-	if err != nil {
-		return nil, err
-	}
 	connected, err := o.connect(ctx, b, tracer)
 	if err != nil {
 		return nil, err
 	}
-	refunds := refund.NewService(b.DB, connected.calls, returns.publisher, orders, b.Log, b.Metrics)
-	attempts := attempt.NewService(b.DB, connected.calls, refunds, orders, attempt.Config{
-		Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.MaxExtension(),
-		Deployment: o.Deployment, Pages: b.PublicURL,
+	refunds := refund.NewService(b.DB, connected.calls, orders, b.Log)
+	attempts := attempt.NewService(b.DB, connected.calls, orders, attempt.Config{
+		Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Deployment: o.Deployment, Pages: b.PublicURL,
 	}, b.Log, b.Metrics)
-	settle, settleErr := settles.kind(b, attempts.Rows(), tracer)
-	giveBack, returnErr := returns.kind(b, refunds.Rows(), tracer)
+	settle, settleErr := newKind(b, attempt.Kind, attempts.Rows(), tracer)
+	giveBack, returnErr := newKind(b, refund.Kind, refunds.Rows(), tracer)
 	if err := errors.Join(settleErr, returnErr); err != nil {
 		connected.close()
 		return nil, err
@@ -95,7 +86,7 @@ func New(
 	return &Payments{
 		Kinds: app.Kinds{settle, giveBack},
 		base:  b, provider: connected, attempts: attempts, refunds: refunds, books: reconciliation,
-		webhooks: newReceiver(attempts, refunds, o.Deployment, live, o.WebhookSecret, b.Log, b.Metrics),
+		webhooks: newReceiver(attempts, o.Deployment, live, o.WebhookSecret, b.Log, b.Metrics),
 	}, nil
 }
 
@@ -113,19 +104,12 @@ func (p *Payments) Part(customers *rest.Tokens) app.Part {
 		Components: []app.Component{
 			{Run: p.provider.guard.Run},
 			{Role: app.Reconciler, Run: p.books.RunHourly},
-			{Role: app.Reconciler, Run: func(ctx context.Context) error { return runDeletions(ctx, db, p.base.Log) }},
 		},
 		Close: p.provider.close,
 		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
 			return invariants(ctx, db, bound+checkLease, full)
 		},
-		Checks: append(provider.Checks(p.provider.calls, p.provider.guard, webhookPath), app.Check{
-			Subject: "books", Good: "the provider's books agree with the tables, and no money is unclaimed",
-			Run: p.books.Check,
-		}, app.Check{
-			Subject: "prices", Good: "the provider charges the price of each product",
-			Run: func(ctx context.Context) error { return checkPrices(ctx, db) },
-		}),
+		Checks: []app.Check{provider.Check(p.provider.calls, p.provider.guard)},
 	}
 }
 

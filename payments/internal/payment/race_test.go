@@ -138,10 +138,11 @@ func extendedWhileHeld(t *testing.T, s *shop) {
 	s.shift(t, o.ID, time.Second+grace) // to the old end of the hold
 	s.cancelDue(t, o.ID)
 	s.settleNow(t, o.ID)
-	s.wantAttempt(t, o, a.ID, "open")
-	s.wantOrder(t, o, "pending held")
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.wantOrder(t, o, "pending")
+	next := s.open(t, o)
 	s.shiftToDeadline(t, o.ID, time.Second)
-	s.pay(t, a.CheckoutURL)
+	s.pay(t, next.CheckoutURL)
 	s.settle(t, o.ID)
 	s.wantOrder(t, o, "paid")
 }
@@ -414,8 +415,8 @@ func failedCheckIsRepeatedSoon(t *testing.T, s *shop) {
 	s.pay(t, a.CheckoutURL)
 	s.setAPI(t, "down")
 	s.deliverAll(t, a.ID)
-	if left, again := s.settle(t, o.ID); !again || left > 10*time.Second {
-		t.Errorf("after a failed check the task is due again in %v, %v; want in 10 s", left, again)
+	if left, again := s.settle(t, o.ID); !again || left > 20*time.Second {
+		t.Errorf("after a failed check the task is due again in %v, %v; want in 20 s", left, again)
 	}
 	s.setAPI(t, "up")
 	s.settleNow(t, o.ID)
@@ -464,10 +465,10 @@ func TestConcurrentSettlers(t *testing.T) {
 	for i := range 8 {
 		settlers.Go(func() {
 			if i%2 == 0 {
-				if outcomes, err := s.Attempts().Handle(t.Context(), []delay.Task{{ID: o.ID.String()}}); err != nil || outcomes[0].Err() != nil {
+				if outcomes, err := s.Attempts().Handle(t.Context(), []delay.Task{{ID: a.ID.String()}}); err != nil || outcomes[0].Err() != nil {
 					t.Errorf("Settle returns %v, %v", outcomes, err)
 				}
-			} else if _, _, err := s.Attempts().TimeOut(t.Context(), []string{o.ID.String()}); err != nil {
+			} else if _, _, err := s.Attempts().TimeOut(t.Context(), []string{a.ID.String()}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -33,8 +33,8 @@ func TestRejectedCheckIsLogged(t *testing.T) {
 // TestPanicDoesNotEndTheProcess has the check of one of two attempts panic. The other attempt must be settled.
 func TestPanicDoesNotEndTheProcess(t *testing.T) {
 	s := newMemoryShop(t)
-	first, _ := s.placeOpen(t)
-	second, _ := s.placeOpen(t)
+	first, a := s.placeOpen(t)
+	second, b := s.placeOpen(t)
 	logged := s.restart(func(_, order string) {
 		if order == first.ID.String() {
 			panic(order)
@@ -43,7 +43,7 @@ func TestPanicDoesNotEndTheProcess(t *testing.T) {
 	for _, o := range []*order.Order{first, second} {
 		s.shiftToDeadline(t, o.ID, time.Second)
 	}
-	tasks := []delay.Task{{ID: first.ID.String()}, {ID: second.ID.String()}}
+	tasks := []delay.Task{{ID: a.ID.String()}, {ID: b.ID.String()}}
 	if _, err := s.Attempts().Handle(t.Context(), tasks); err != nil {
 		t.Fatal(err)
 	}

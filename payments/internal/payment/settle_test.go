@@ -11,9 +11,9 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/timeout"
+	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/check"
 	"example.com/shop/payments/internal/provider"
 )
@@ -24,62 +24,20 @@ func about(got, want time.Duration) bool {
 	return (got - want).Abs() < time.Second+min(want/20, 10*time.Second)
 }
 
-// TestBackoffOfOpenAttempts checks the time between two polls while webhooks do not arrive: half the age of the
-// attempt, from 10 s to 5 min, and no later than the deadline.
-func TestBackoffOfOpenAttempts(t *testing.T) {
-	s := newMemoryShop(t)
-	s.succeedUntold(t)
-	for _, test := range []struct{ age, want time.Duration }{
-		{30 * time.Second, 15 * time.Second},
-		{time.Minute, 30 * time.Second},
-		{4 * time.Minute, 2 * time.Minute},
-		{20 * time.Minute, 5 * time.Minute},
-		{27 * time.Minute, 3 * time.Minute}, // until the deadline
-	} {
-		o, a := s.placeOpen(t)
-		s.shift(t, o.ID, test.age)
-		if left, again := s.settle(t, o.ID); !again || !about(left, test.want) {
-			t.Errorf("an attempt of age %v is due again in %v, %v; want %v", test.age, left, again, test.want)
-		}
-		s.wantAttempt(t, o, a.ID, "open")
-	}
-}
-
-// succeedUntold has a customer pay, and the shop find out by a poll: so webhooks do not arrive.
-func (s *shop) succeedUntold(t *testing.T) {
-	t.Helper()
-	o, a := s.placeOpen(t)
-	s.pay(t, a.CheckoutURL)
-	s.settleNow(t, o.ID)
-	s.wantOrder(t, o, "paid")
-}
-
-// TestPollsAreRareWhileWebhooksArrive checks the time between two polls of open attempts while each success of the last
-// half hour was reported by a webhook: about 10 min, and no later than the deadline.
-func TestPollsAreRareWhileWebhooksArrive(t *testing.T) {
+// TestPollsOfOpenAttempts checks the time between two polls: about 5 min, and no later than the end of the checkout.
+func TestPollsOfOpenAttempts(t *testing.T) {
 	s := newMemoryShop(t)
 	for _, test := range []struct{ age, from, to time.Duration }{
-		{30 * time.Second, 9 * time.Minute, 11 * time.Minute},
-		{10 * time.Minute, 9 * time.Minute, 11 * time.Minute},
-		{25 * time.Minute, 4 * time.Minute, 5 * time.Minute}, // until the deadline
+		{30 * time.Second, 4 * time.Minute, 6 * time.Minute},
+		{20 * time.Minute, 4 * time.Minute, 6 * time.Minute},
+		{27 * time.Minute, 2 * time.Minute, 3 * time.Minute}, // until the deadline
 	} {
-		o, _ := s.placeOpen(t)
+		o, a := s.placeOpen(t)
 		s.shift(t, o.ID, test.age)
 		if left, again := s.settle(t, o.ID); !again || left < test.from || left > test.to {
 			t.Errorf("an attempt of age %v is due again in %v, %v; want %v to %v", test.age, left, again, test.from, test.to)
 		}
-	}
-	s.succeedUntold(t)
-	o, _ := s.placeOpen(t)
-	s.shift(t, o.ID, time.Minute)
-	if left, again := s.settle(t, o.ID); !again || !about(left, 30*time.Second) {
-		t.Errorf("after a success that no webhook reported, an attempt is due again in %v, %v; want 30 s", left, again)
-	}
-	s.exec(t, `UPDATE payment_attempts SET told_at = ended_at WHERE state = 'succeeded'`)
-	o, _ = s.placeOpen(t)
-	s.shift(t, o.ID, 30*time.Second)
-	if left, again := s.settle(t, o.ID); !again || left < 9*time.Minute {
-		t.Errorf("after a success that a webhook reported, an attempt is due again in %v, %v; want about 10 min", left, again)
+		s.wantAttempt(t, o, a.ID, "open")
 	}
 }
 
@@ -126,7 +84,6 @@ func TestBackoffOfRefunds(t *testing.T) {
 // TestTakeDoesNotSpin checks that an attempt is not due right after a check, whatever has moved since the check before.
 func TestTakeDoesNotSpin(t *testing.T) {
 	s := newMemoryShop(t)
-	s.succeedUntold(t) // so that polls are not rare
 	o, _ := s.placeOpen(t)
 	check := func(step string, calls int) {
 		t.Helper()
@@ -146,13 +103,13 @@ func TestTakeDoesNotSpin(t *testing.T) {
 	_, err := s.orders.Extend(t.Context(), o.CustomerID, o.ID)
 	testenv.Must(t, err)
 	check("extended", 0)
-	s.shift(t, o.ID, time.Minute)
+	s.shift(t, o.ID, 6*time.Minute)
 	check("poll after the extension", 1)
 
 	s.mem.fail("", failed(provider.Denied, ""))
 	s.shiftToDeadline(t, o.ID, time.Second)
 	check("deadline passed", 1) // expire; without an answer there is nothing to retrieve
-	s.shift(t, o.ID, 3*time.Second)
+	s.shift(t, o.ID, 90*time.Second)
 	check("still closing", 1)
 	s.cancelDue(t, o.ID)
 	s.shift(t, o.ID, time.Hour)
@@ -168,10 +125,10 @@ func TestTakeDoesNotSpin(t *testing.T) {
 // TestForeignTasks checks that tasks whose ids belong to no row are done. That the database is away is an outage.
 func TestForeignTasks(t *testing.T) {
 	s := newMemoryShop(t)
-	o, _ := s.placeOpen(t)
-	foreign := []string{"", "7", "foreign", "{" + o.ID.String() + "}", "urn:uuid:" + o.ID.String(), uuid.NewString()}
+	_, a := s.placeOpen(t)
+	foreign := []string{"", "7", "foreign", "{" + a.ID.String() + "}", "urn:uuid:" + a.ID.String(), uuid.NewString()}
 	for name, handler := range map[string]delay.Handler{"settle": s.Attempts().Handle, "refund": s.Refunds().Handle} {
-		for i, outcome := range handle(t, handler, append(slices.Clone(foreign), o.ID.String())...) {
+		for i, outcome := range handle(t, handler, append(slices.Clone(foreign), a.ID.String())...) {
 			_, again := outcome.Retry()
 			if want := i == len(foreign) && name == "settle"; again != want {
 				t.Errorf("%s: task %d is due again: %v, want %v", name, i, again, want)
@@ -180,7 +137,7 @@ func TestForeignTasks(t *testing.T) {
 	}
 	testenv.DisablePostgres(t, s.url)
 	for name, handler := range map[string]delay.Handler{"settle": s.Attempts().Handle, "refund": s.Refunds().Handle} {
-		_, err := handler(t.Context(), []delay.Task{{ID: o.ID.String()}})
+		_, err := handler(t.Context(), []delay.Task{{ID: a.ID.String()}})
 		if answered, outage := delay.IsOutage(err); !outage || answered {
 			t.Errorf("%s: without a database the handler returns %v, want an outage without an answer", name, err)
 		}
@@ -193,13 +150,11 @@ const aYear = 365 * 24 * time.Hour
 // TestPending reads the table of settle tasks page by page.
 func TestPending(t *testing.T) {
 	s := newMemoryShop(t)
-	orders := make([]*order.Order, 5)
-	for i := range orders {
-		orders[i], _ = s.placeOpen(t)
-		s.exec(t, `UPDATE payment_attempts SET next_check = now() + $2 * interval '1 minute' WHERE order_id = $1`, orders[i].ID, i-1)
+	attempts := make([]*attempt.Attempt, 5)
+	for i, minutes := range []int{-1, 0, 1, 0, 3} {
+		_, attempts[i] = s.placeOpen(t)
+		s.exec(t, `UPDATE payment_attempts SET next_check = now() + $2 * interval '1 minute' WHERE id = $1`, attempts[i].ID, minutes)
 	}
-	// due now, although its next check is later
-	s.exec(t, `UPDATE payment_attempts SET session_until = clock_timestamp() WHERE order_id = $1`, orders[3].ID)
 	paid, a := s.placeOpen(t)
 	s.pay(t, a.CheckoutURL)
 	s.settleNow(t, paid.ID)
@@ -222,7 +177,7 @@ func TestPending(t *testing.T) {
 	}
 	inOrder := func(indexes ...int) (want []uuid.UUID) {
 		for _, i := range indexes {
-			want = append(want, orders[i].ID)
+			want = append(want, attempts[i].ID)
 		}
 		return want
 	}
@@ -284,12 +239,12 @@ func TestPendingRefunds(t *testing.T) {
 // TestTimeOut checks that the reconciler settles overdue attempts and sends overdue refunds.
 func TestTimeOut(t *testing.T) {
 	s := newMemoryShop(t)
-	var ids []string
+	var ids, orders []string
 	for range 20 { // more than a batch
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
 		s.shiftToDeadline(t, o.ID, grace)
-		ids = append(ids, o.ID.String())
+		ids, orders = append(ids, a.ID.String()), append(orders, o.ID.String())
 	}
 	if done, locked, err := s.Attempts().TimeOut(t.Context(), append(ids, "foreign")); done != len(ids) || locked != 0 || err != nil {
 		t.Errorf("TimeOut of attempts returns %d, %d, %v; want %d", done, locked, err, len(ids))
@@ -297,7 +252,7 @@ func TestTimeOut(t *testing.T) {
 	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'released' AND actor = 'reconciler'`); n != len(ids) {
 		t.Errorf("%d orders were released by the reconciler, want %d", n, len(ids))
 	}
-	handle(t, s.due.Handle, ids...)
+	handle(t, s.due.Handle, orders...)
 	refunds, _, err := s.Refunds().Pending(t.Context(), keyset.Cursor{}, aYear, 100)
 	testenv.Must(t, err)
 	ids = nil
@@ -320,9 +275,9 @@ func TestTimeOutOfHungProvider(t *testing.T) {
 	s := newMemoryShop(t)
 	var ids []string
 	for range 24 {
-		o, _ := s.placeOpen(t)
+		o, a := s.placeOpen(t)
 		s.checkNow(t, o.ID)
-		ids = append(ids, o.ID.String())
+		ids = append(ids, a.ID.String())
 	}
 	s.mem.delay = time.Hour
 	began := time.Now()

@@ -1,10 +1,8 @@
--- Returns one JSON object: the attempts and refunds by state, the webhooks of the last hour, and the money of each
--- currency. See openapi.yaml, PaymentStats.
+-- Returns one JSON object: the attempts and refunds by state, and the money of each currency. See openapi.yaml,
+-- PaymentStats.
 WITH attempt AS (
-    SELECT CASE WHEN a.state = 'open' AND (o.status <> 'pending'
-                       OR checkout_closes_at(o.expires_at, a.checkout_until, a.session_until) <= now())
-                THEN 'closing' ELSE a.state END AS state, a.next_check
-    FROM payment_attempts a JOIN orders o ON o.id = a.order_id
+    SELECT CASE WHEN state = 'open' AND closes_at <= now() THEN 'closing' ELSE state END AS state, next_check
+    FROM payment_attempts
 ),
 money AS (
     SELECT upper(a.currency) AS currency, sum(a.captured_cents) AS captured_cents,
@@ -32,10 +30,6 @@ SELECT json_build_object(
     'oldest_check_overdue_seconds', (
         SELECT greatest(0, coalesce(extract(epoch FROM clock_timestamp() - min(next_check)), 0))::float8
         FROM (SELECT next_check FROM attempt UNION ALL SELECT next_check FROM refunds) AS checks
-    ),
-    'webhooks', (
-        SELECT json_build_object('last_hour', count(*) FILTER (WHERE received_at > now() - interval '1 hour'), 'last_at', max(received_at))
-        FROM provider_events
     ),
     'money', (SELECT coalesce(json_agg(money ORDER BY currency), '[]') FROM money),
     'failed_refunds', (

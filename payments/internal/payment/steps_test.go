@@ -35,14 +35,14 @@ const release = `WITH released AS (
 // attemptStates makes attempts of open ones. A closed attempt does not hold its order.
 var attemptStates = map[string]string{
 	"creating, no session": `
-		UPDATE payment_attempts SET state = 'creating', was_open = false, checkout_url = NULL, session_id = NULL WHERE id = $1`,
-	"creating": `UPDATE payment_attempts SET state = 'creating', was_open = false, checkout_url = NULL WHERE id = $1`,
+		UPDATE payment_attempts SET state = 'creating', checkout_url = NULL, session_id = NULL WHERE id = $1`,
+	"creating": `UPDATE payment_attempts SET state = 'creating', checkout_url = NULL WHERE id = $1`,
 	"open":     `SELECT $1::uuid`,
 	"closed, no session": release + `
-		UPDATE payment_attempts SET state = 'closed', was_open = false, closing = true, ended_at = now(), checkout_url = NULL,
+		UPDATE payment_attempts SET state = 'closed', ended_at = now(), checkout_url = NULL,
 			session_id = NULL WHERE id = $1`,
 	"closed": release + `
-		UPDATE payment_attempts SET state = 'closed', closing = true, ended_at = now(), checkout_url = NULL WHERE id = $1`,
+		UPDATE payment_attempts SET state = 'closed', ended_at = now(), checkout_url = NULL WHERE id = $1`,
 }
 
 // providerAnswers change what the provider says about a session.

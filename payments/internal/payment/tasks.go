@@ -9,39 +9,24 @@ import (
 	"example.com/shop/payments/internal/check"
 )
 
-// tasks has the components that fill the queue of one kind of task.
-type tasks struct {
-	name      string
-	queue     *delay.Queue
-	outbox    *delay.Outbox
-	publisher *delay.Publisher
-	relay     *delay.Relay
-}
-
-func newTasks(b *app.Base, kind string) (*tasks, error) {
-	queue, err := delay.NewQueue(b.Redis, kind, b.QueueShards)
+// newKind returns a kind of task that checks rows. Its worker has small batches, because each task calls the provider.
+func newKind(b *app.Base, name string, rows timeout.Rows, tracer *trace.Tracer) (*app.Kind, error) {
+	queue, err := delay.NewQueue(b.Redis, name, b.QueueShards)
 	if err != nil {
 		return nil, err
 	}
-	outbox := delay.NewOutbox(b.Pool, kind)
-	return &tasks{
-		kind, queue, outbox, delay.NewPublisher(queue, outbox, b.Log, b.Metrics),
-		delay.NewRelay(queue, outbox, b.Log, b.Metrics),
-	}, nil
-}
-
-// kind returns the kind with the components that empty the queue: a worker of small batches, because each task calls
-// the provider, and a reconciler. The tasks check the rows.
-func (t *tasks) kind(b *app.Base, rows timeout.Rows, tracer *trace.Tracer) (*app.Kind, error) {
-	table := timeout.NewTable(b.DB, t.name, rows, b.Log)
-	traced := tracer.Timeouts(t.name, table)
-	worker := delay.NewWorker(t.queue, traced.Handle, delay.WorkerConfig{Batch: check.BatchSize}, b.Log, b.Metrics)
-	reconciler, err := reconcile.New(b.Pool, t.name, traced, t.queue, b.Reconcile, b.Log, b.Metrics)
+	outbox := delay.NewOutbox(b.Pool, name)
+	publisher := delay.NewPublisher(queue, outbox, b.Log, b.Metrics)
+	relay := delay.NewRelay(queue, outbox, b.Log, b.Metrics)
+	table := timeout.NewTable(b.DB, name, rows, b.Log)
+	traced := tracer.Timeouts(name, table)
+	worker := delay.NewWorker(queue, traced.Handle, delay.WorkerConfig{Batch: check.BatchSize}, b.Log, b.Metrics)
+	reconciler, err := reconcile.New(b.Pool, name, traced, queue, b.Reconcile, b.Log, b.Metrics)
 	if err != nil {
 		return nil, err
 	}
 	return &app.Kind{
-		Name: t.name, Queue: t.queue, Outbox: t.outbox, Publisher: t.publisher, Relay: t.relay,
+		Name: name, Queue: queue, Outbox: outbox, Publisher: publisher, Relay: relay,
 		Rows: rows, Table: table, Worker: worker, Reconciler: reconciler,
 	}, nil
 }

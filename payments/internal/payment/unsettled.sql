@@ -7,10 +7,8 @@ FROM (
            count(*) FILTER (WHERE state = 'open' AND closing_for > 0) AS closing,
            greatest(0, coalesce(max(closing_for), 0))::float8 AS oldest_closing
     FROM (
-        SELECT a.state, extract(epoch FROM clock_timestamp()
-                   - checkout_closes_at(o.expires_at, a.checkout_until, a.session_until)) AS closing_for
-        FROM payment_attempts a JOIN orders o ON o.id = a.order_id
-        WHERE a.state IN ('creating', 'open')
+        SELECT state, extract(epoch FROM clock_timestamp() - closes_at) AS closing_for
+        FROM payment_attempts WHERE state IN ('creating', 'open')
     ) AS attempt
 ) AS live, (
     SELECT count(*) AS unconfirmed, coalesce(max(extract(epoch FROM clock_timestamp() - created_at)), 0)::float8 AS oldest_unconfirmed

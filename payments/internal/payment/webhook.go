@@ -15,11 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
 	"example.com/shop/payments/internal/attempt"
 	"example.com/shop/payments/internal/provider"
-	"example.com/shop/payments/internal/refund"
 )
 
 // BadSignature is the class of the error of a webhook that is not the provider's.
@@ -35,7 +33,6 @@ const maxWebhook = 256 << 10
 // receiver receives the webhooks of the provider.
 type receiver struct {
 	attempts   *attempt.Service
-	refunds    *refund.Service
 	deployment string   // events about objects of other deployments are ignored
 	live       bool     // the mode of the key; events of the other mode are ignored
 	secrets    []string // each of them verifies webhooks, so that a secret can be replaced without a gap
@@ -45,16 +42,15 @@ type receiver struct {
 
 // newReceiver returns a receiver that verifies webhooks with a list of secrets, separated by commas.
 func newReceiver(
-	attempts *attempt.Service, refunds *refund.Service, deployment string, live bool, secrets string,
+	attempts *attempt.Service, deployment string, live bool, secrets string,
 	log *slog.Logger, reg prometheus.Registerer,
 ) *receiver {
-	r := &receiver{attempts: attempts, refunds: refunds, deployment: deployment, live: live, log: log,
+	r := &receiver{attempts: attempts, deployment: deployment, live: live, log: log,
 		results: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_webhooks_total",
-			Help: "Webhooks of the payment provider, by result: stored, repeated, rejected (the signature is wrong or old), " +
-				"unmatched (this shop's, and it names nothing that the database has), foreign (another application's), " +
-				"other_mode (of test mode in a live shop, or the reverse), " +
-				"other_type (the shop does not read it) or unusable (it cannot be stored).",
+			Help: "Webhooks of the payment provider, by result: matched, unmatched (this shop's, and the database has no " +
+				"such attempt), ignored (another application's, deployment's or mode's, of a type that the shop does not " +
+				"read, or without usable ids) or rejected (the signature is wrong or old).",
 		}, []string{"result"}),
 	}
 	for secret := range strings.SplitSeq(secrets, ",") {
@@ -63,14 +59,14 @@ func newReceiver(
 		}
 	}
 	// These series begin at 0 now, because increase() does not count the event with which a series begins.
-	for _, result := range []string{"stored", "repeated", "rejected", unmatched, foreign, otherMode, otherType, "unusable"} {
+	for _, result := range []string{"matched", "unmatched", "ignored", "rejected"} {
 		r.results.WithLabelValues(result)
 	}
 	return r
 }
 
-// receive is the handler of POST /webhooks/stripe. It answers 200 to every event with a valid signature that it could
-// store: after any other answer the provider sends the event again, and in the end it disables the endpoint.
+// receive is the handler of POST /webhooks/stripe. It answers 200 to every event with a valid signature, unless the
+// database fails: after any other answer the provider sends the event again, and in the end it disables the endpoint.
 func (r *receiver) receive(c *gin.Context) error {
 	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxWebhook))
 	if err != nil {
@@ -105,79 +101,33 @@ func unreadable(err error) error {
 	return &rest.Error{Class: rest.Malformed, Detail: "The service cannot read the body.", Err: err}
 }
 
-// The outcomes of an event. provider_events stores the first three.
-const (
-	matched   = "matched"
-	unmatched = "unmatched"  // this deployment's, and it names nothing that the database has
-	foreign   = "foreign"    // of another application or deployment that uses the same account
-	otherMode = "other_mode" // of test mode in a live shop, or the other way round
-	otherType = "other_type" // of a type that the shop does not read
-)
-
-// usableID matches the ids and types that PostgreSQL is asked to store. A NUL character or a huge id would be an error
-// of the statement, and the provider would send the event again for days.
+// usableID matches the ids that PostgreSQL and the log get. A NUL character or a huge id would be an error of the
+// statement, and the provider would send the event again for days.
 var usableID = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,255}$`)
 
-// unusable reports whether an event has no id, no type, or one that cannot be stored.
-func unusable(e provider.Event) bool {
-	optional := func(id string) bool { return id == "" || usableID.MatchString(id) }
-	return !usableID.MatchString(e.ID) || !usableID.MatchString(e.Type) || !optional(e.Session) || !optional(e.Intent)
+// concerns reports whether an event is about a session of this shop, in its mode, with ids that can be used.
+func (r *receiver) concerns(e provider.Event) bool {
+	return e.Live == r.live && e.Wanted && (e.Deployment == "" || e.In(r.deployment)) &&
+		provider.OptionalID(e.Attempt) != nil && usableID.MatchString(e.ID) && usableID.MatchString(e.Session)
 }
 
-// outcome returns the outcome of an event that is not this deployment's, or names nothing; "": the database decides.
-func (r *receiver) outcome(e provider.Event) string {
-	switch {
-	case e.Live != r.live:
-		return otherMode
-	case e.About == "":
-		return otherType
-	case e.Deployment != "" && !e.In(r.deployment):
-		return foreign
-	case e.About == "session" && (provider.OptionalID(e.Attempt) == nil || e.Session == ""):
-		return foreign
-	case e.About != "session" && e.Intent == "":
-		return foreign
-	}
-	return ""
-}
-
-// take stores an event and has its attempt or refunds checked. It returns the label of the event's result. An event
-// that cannot be stored is no error: the provider would send it again, and it would fail again.
+// take has the attempt of an event checked, and returns the label of the event's result. An event that the shop cannot
+// use is no error: the provider would send it again, and it would fail again.
 func (r *receiver) take(ctx context.Context, e provider.Event) (result string, err error) {
-	if unusable(e) {
-		r.log.WarnContext(ctx, "a webhook has a valid signature, but no event with usable ids; it is ignored",
-			"event", shorten(e.ID), "type", shorten(e.Type), "session", shorten(e.Session), "intent", shorten(e.Intent))
-		return "unusable", nil
+	if !r.concerns(e) {
+		return "ignored", nil
 	}
-	ours := e.In(r.deployment)
-	if result = r.outcome(e); result == "" {
-		if e.About == "session" {
-			result, err = r.attempts.Hear(ctx, e, ours)
-		} else {
-			result, err = r.refunds.Hear(ctx, e, ours)
-		}
-	}
+	known, err := r.attempts.Hear(ctx, e)
 	switch {
-	case postgres.Classify(err) == postgres.Rejected:
-		r.log.ErrorContext(ctx, "an event of the payment provider cannot be stored; it is ignored",
-			"event", e.ID, "type", e.Type, "error", err)
-		return "unusable", nil
 	case err != nil:
 		return "", err
-	case result == "":
-		return "repeated", nil
-	case result == matched:
-		return "stored", nil
-	case result == unmatched:
-		r.log.ErrorContext(ctx, "an event of the payment provider is this shop's, and matches nothing in the database: "+
-			"read docs/payments.md, PaymentEventUnmatched",
-			"event", e.ID, "type", e.Type, "attempt", e.Attempt, "session", e.Session, "intent", e.Intent)
+	case known:
+		return "matched", nil
+	case !e.In(r.deployment):
+		return "ignored", nil
 	}
-	return result, nil
-}
-
-// shorten returns the beginning of a text that a log line shows.
-func shorten(text string) string {
-	const most = 64 // characters: enough to recognize an id; more would fill the log
-	return fmt.Sprintf("%.*q", most, text)
+	r.log.ErrorContext(ctx, "an event of the payment provider is this shop's, and matches nothing in the database: "+
+		"read docs/payments.md, PaymentEventUnmatched",
+		"event", e.ID, "type", e.Type, "attempt", e.Attempt, "session", e.Session)
+	return "unmatched", nil
 }

@@ -20,7 +20,6 @@ const (
 	opRefunds   = "list_refunds"
 	OpRefund    = "refund"
 	opAccount   = "account"
-	opEndpoints = "list_endpoints"
 	opMovements = "list_movements"
 	opSessions  = "list_sessions"
 )
@@ -28,9 +27,6 @@ const (
 // guarded are the operations that a process with another key must not call: they change something at the provider, or
 // what they read moves the position in the books.
 var guarded = []string{opCreate, OpExpire, OpRefund, opMovements, opSessions}
-
-// operations are those that the metrics have from the start.
-var operations = []string{opCreate, opRetrieve, OpExpire, opRefunds, OpRefund}
 
 // Class is a class of calls to the provider. Each class has a part of the limits and a breaker of its own, so that what
 // fails in one of them does not stop the others.
@@ -103,9 +99,6 @@ func NewCalls(p Provider, cfg CallsConfig, log *slog.Logger, reg prometheus.Regi
 			// The provider works if it says that it is busy, or that a key may not do this.
 			IsExcluded:   func(err error) bool { return IsClass(err, Busy, Denied, Blocked) },
 			IsSuccessful: func(err error) bool { return err == nil || !IsClass(err, NoAnswer) },
-			OnStateChange: func(name string, _, to gobreaker.State) {
-				c.metrics.breaker(Class(name), to != gobreaker.StateClosed)
-			},
 		})
 	}
 	return c
@@ -123,19 +116,17 @@ func (c *Calls) Clock() time.Time { return c.provider.Clock() }
 // before, so that its clock is known.
 func (c *Calls) Ready(ctx context.Context) error {
 	err := c.Allowed(ctx, opCreate)
-	c.metrics.refusedBy(err)
+	if err != nil {
+		c.metrics.ended(ClassCreate, err)
+	}
 	return err
 }
 
 // Create is [Checkouts.Create].
 func (c *Calls) Create(ctx context.Context, checkout Checkout) (Session, error) {
-	s, err := call(ctx, c, ClassCreate, opCreate, func(ctx context.Context) (Session, error) {
+	return call(ctx, c, ClassCreate, opCreate, func(ctx context.Context) (Session, error) {
 		return c.provider.Create(ctx, checkout)
 	})
-	if !CauseIs(err, KeyInUse) { // the other call with the key makes the session
-		c.metrics.refusedBy(err)
-	}
-	return s, err
 }
 
 // Retrieve is [Checkouts.Retrieve].
@@ -167,15 +158,15 @@ func (c *Calls) Refund(ctx context.Context, r Return) (Refund, error) {
 }
 
 // Movements is [Books.Movements].
-func (c *Calls) Movements(ctx context.Context, from, to time.Time, after string) (MovementPage, error) {
-	return call(ctx, c, ClassPoll, opMovements, func(ctx context.Context) (MovementPage, error) {
+func (c *Calls) Movements(ctx context.Context, from, to time.Time, after string) (Page[Movement], error) {
+	return call(ctx, c, ClassPoll, opMovements, func(ctx context.Context) (Page[Movement], error) {
 		return c.provider.Movements(ctx, from, to, after)
 	})
 }
 
 // OpenSessions is [Books.OpenSessions].
-func (c *Calls) OpenSessions(ctx context.Context, since time.Time, after string) (SessionPage, error) {
-	return call(ctx, c, ClassPoll, opSessions, func(ctx context.Context) (SessionPage, error) {
+func (c *Calls) OpenSessions(ctx context.Context, since time.Time, after string) (Page[Session], error) {
+	return call(ctx, c, ClassPoll, opSessions, func(ctx context.Context) (Page[Session], error) {
 		return c.provider.OpenSessions(ctx, since, after)
 	})
 }
@@ -189,26 +180,20 @@ func identify[T any](ctx context.Context, operation string, do func(context.Cont
 	return answer, providerError(operation, err)
 }
 
-// Endpoints is [Identity.Endpoints].
-func (c *Calls) Endpoints(ctx context.Context) ([]Endpoint, error) {
-	return identify(ctx, opEndpoints, c.provider.Endpoints)
-}
-
 // call makes one call, as soon as the limits allow it.
 func call[T any](
 	ctx context.Context, c *Calls, class Class, operation string, do func(context.Context) (T, error),
 ) (answer T, err error) {
 	if slices.Contains(guarded, operation) {
 		if err := c.Allowed(ctx, operation); err != nil {
+			c.metrics.ended(class, err)
 			return answer, err
 		}
 	}
 	_, err = c.breakers[class].Execute(func() (struct{}, error) {
 		if err := c.limiter.await(ctx, class, operation); err != nil {
-			c.metrics.waits.WithLabelValues(string(class), "gave_up").Inc()
 			return struct{}{}, err
 		}
-		c.metrics.waits.WithLabelValues(string(class), "took").Inc()
 		limited, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		limited, end := c.trace(limited, "payment provider: "+operation)
@@ -220,14 +205,16 @@ func call[T any](
 		if IsClass(err, NoAnswer) && ctx.Err() != nil { // the caller has ended the call: the provider may be well
 			err = &Error{Class: Busy, Operation: operation, Err: err}
 		}
-		c.metrics.called(operation, err, time.Since(began))
+		c.metrics.seconds.WithLabelValues(operation).Observe(time.Since(began).Seconds())
 		if CauseIs(err, TooManyCalls) {
 			c.limiter.throttled()
 		}
 		c.logChange(ctx, operation, err)
 		return struct{}{}, err
 	})
-	return answer, providerError(operation, err) // the error of an open breaker is not a *Error yet
+	err = providerError(operation, err) // the error of an open breaker is not a *Error yet
+	c.metrics.ended(class, err)
+	return answer, err
 }
 
 // errPanicked ends the span of a call that panics.

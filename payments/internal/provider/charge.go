@@ -40,7 +40,7 @@ var charges = map[string]Charge{
 	"BHD": {noMinimum, eightDigits, 10}, "JOD": {noMinimum, eightDigits, 10}, "KWD": {noMinimum, eightDigits, 10},
 	"OMR": {noMinimum, eightDigits, 10}, "TND": {noMinimum, eightDigits, 10},
 
-	// Their units at Stripe are not those of ISO 4217.
+	// Their units at Stripe are not those of ISO 4217: a customer would pay a hundred times too much or too little.
 	"ISK": never, "MGA": never, "UGX": never,
 
 	"CLF": never, "CUP": never, "IQD": never, "IRR": never, "KPW": never, "LYD": never, "SYP": never, "UYI": never,

@@ -1,7 +1,7 @@
 package provider
 
 import (
-	"time"
+	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -9,14 +9,12 @@ import (
 
 // callMetrics are the metrics of the calls to the provider.
 type callMetrics struct {
-	calls    *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-	breakers *prometheus.GaugeVec
-	waits    *prometheus.CounterVec
-	refused  *prometheus.CounterVec
+	calls   *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
 }
 
-// results are the values of the label result, by class of error.
+// results are the values of the label result, by class of error. A call that worked has "ok", and a call that the limits
+// did not allow in time has "no_turn".
 var results = map[ErrorClass]string{
 	NoAnswer: "no_answer", Busy: "busy", Denied: "denied", Missing: "missing",
 	Replayed: "replayed", Refused: "refused", Blocked: "blocked",
@@ -27,65 +25,34 @@ func newCallMetrics(reg prometheus.Registerer) callMetrics {
 	m := callMetrics{
 		calls: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_provider_calls_total",
-			Help: "Calls to the payment provider, by operation and result: ok, or the class of the error.",
-		}, []string{"operation", "result"}),
+			Help: "Calls to the payment provider, by class and result: ok, no_turn (the limits of calls a second did not " +
+				"allow it in time, so it was not made), or the class of the error.",
+		}, []string{"class", "result"}),
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "payment_provider_call_seconds",
 			Help:    "Duration of the calls to the payment provider, by operation, in seconds.",
 			Buckets: []float64{0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3},
 		}, []string{"operation"}),
-		breakers: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "payment_provider_breaker_open",
-			Help: "1 while the breaker of a class of calls to the payment provider is open: its calls fail at once.",
-		}, []string{"class"}),
-		waits: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "payment_provider_waits_total",
-			Help: "Calls that the limits of calls a second let pass (took) or not in time (gave_up), by class.",
-		}, []string{"class", "result"}),
-		refused: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "payment_checkouts_refused_total",
-			Help: "Failed calls to create a checkout, by cause: the class of the provider's error.",
-		}, []string{"cause"}),
 	}
 	// These series begin at 0 now, because increase() does not count the event with which a series begins.
-	for _, operation := range operations {
-		m.calls.WithLabelValues(operation, "ok")
-		for _, result := range results {
-			m.calls.WithLabelValues(operation, result)
-		}
-	}
-	for _, result := range results {
-		m.refused.WithLabelValues(result)
-	}
 	for _, class := range classes {
-		m.breaker(class, false)
-		for _, result := range []string{"took", "gave_up"} {
-			m.waits.WithLabelValues(string(class), result)
+		m.calls.WithLabelValues(string(class), "ok")
+		m.calls.WithLabelValues(string(class), "no_turn")
+		for _, result := range results {
+			m.calls.WithLabelValues(string(class), result)
 		}
 	}
 	return m
 }
 
-func (m callMetrics) called(operation string, err error, took time.Duration) {
+// ended counts a call that has ended, or that was not made.
+func (m callMetrics) ended(class Class, err error) {
 	result := "ok"
-	if class, failed := classOf(err); failed {
-		result = results[class]
+	if errClass, failed := classOf(err); failed {
+		result = results[errClass]
 	}
-	m.calls.WithLabelValues(operation, result).Inc()
-	m.seconds.WithLabelValues(operation).Observe(took.Seconds())
-}
-
-// refusedBy counts an error because of which a customer gets no checkout.
-func (m callMetrics) refusedBy(err error) {
-	if class, failed := classOf(err); failed {
-		m.refused.WithLabelValues(results[class]).Inc()
+	if errors.Is(err, errNoTurn) {
+		result = "no_turn"
 	}
-}
-
-func (m callMetrics) breaker(class Class, open bool) {
-	value := 0.0
-	if open {
-		value = 1
-	}
-	m.breakers.WithLabelValues(string(class)).Set(value)
+	m.calls.WithLabelValues(string(class), result).Inc()
 }

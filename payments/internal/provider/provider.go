@@ -42,14 +42,13 @@ type Returns interface {
 // Books reads what the provider has booked. Both lists have the newest first. after is the id of the last row of the
 // page before, "" for the first page.
 type Books interface {
-	Movements(ctx context.Context, from, to time.Time, after string) (MovementPage, error) // from <= At < to
-	OpenSessions(ctx context.Context, since time.Time, after string) (SessionPage, error)
+	Movements(ctx context.Context, from, to time.Time, after string) (Page[Movement], error) // from <= At < to
+	OpenSessions(ctx context.Context, since time.Time, after string) (Page[Session], error)
 }
 
 // Identity tells who the key belongs to.
 type Identity interface {
 	Account(ctx context.Context) (id string, err error) // Denied: the key may not read it
-	Endpoints(ctx context.Context) ([]Endpoint, error)  // the receivers of webhooks
 }
 
 // Owner is what the shop writes on its sessions and payments, so that they can be found without its database.
@@ -144,29 +143,14 @@ type Page[T any] struct {
 	Now  time.Time // the provider's clock when it answered
 }
 
-// MovementPage is a page of movements.
-type MovementPage = Page[Movement]
-
-// SessionPage is a page of sessions.
-type SessionPage = Page[Session]
-
-// Event is what a webhook says about an object of the provider. It decides nothing: the provider is asked.
+// Event is what a webhook says about a session. It decides nothing: the provider is asked.
 type Event struct {
-	Owner           // of the object
+	Owner           // of the session
 	ID, Type string // as the provider names them
 	Live     bool
-	About    string // session, refund, charge or dispute; "": another object, of which the event names nothing
+	Wanted   bool // reports whether the shop reads events of this type; otherwise the event names no session
 	Session  string
-	Complete bool   // reports whether the session is complete: most likely its customer has paid
-	Intent   string // the payment of a refund, a charge or a dispute
-	Refund   string // our refund's id; "": made by hand
-}
-
-// Endpoint is a receiver of the provider's webhooks.
-type Endpoint struct {
-	URL     string
-	Enabled bool
-	Events  []string // "*": all
+	Complete bool // reports whether the session is complete: most likely its customer has paid
 }
 
 // ErrorClass says what an error of the provider means for the caller.
@@ -183,17 +167,14 @@ const (
 	Blocked                    // this process makes no call that writes; see [Guard]
 )
 
-// Cause is why a call was refused, as far as the shop distinguishes it.
+// Cause is why the provider was busy, as far as the shop distinguishes it.
 type Cause string
 
 // The causes that the shop distinguishes.
 const (
-	ByDispute       Cause = "disputed"
-	AlreadyRefunded Cause = "already refunded"
-	TooSmall        Cause = "amount too small"
-	LowBalance      Cause = "balance too low"
-	KeyInUse        Cause = "key in use" // Busy: another call with the same key is under way
-	TooManyCalls    Cause = "too many calls"
+	LowBalance   Cause = "balance too low"
+	KeyInUse     Cause = "key in use" // another call with the same key is under way
+	TooManyCalls Cause = "too many calls"
 )
 
 // Error is the error of a call to the provider.

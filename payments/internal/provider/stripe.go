@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -97,17 +96,9 @@ func classify(operation string, err error) error {
 	case e.Code == stripe.ErrorCodeBalanceInsufficient:
 		failed.Class, failed.Cause = Busy, LowBalance
 	default:
-		failed.Class, failed.Cause = Refused, refusals[e.Code]
+		failed.Class = Refused
 	}
 	return failed
-}
-
-// refusals are the codes with which Stripe refuses a call for good, as far as the shop distinguishes them.
-var refusals = map[stripe.ErrorCode]Cause{
-	stripe.ErrorCodeChargeDisputed:        ByDispute,
-	stripe.ErrorCodeRefundDisputedPayment: ByDispute,
-	stripe.ErrorCodeChargeAlreadyRefunded: AlreadyRefunded,
-	stripe.ErrorCodeAmountTooSmall:        TooSmall,
 }
 
 // errUnusable is the error of an answer that reports success and lacks what it must have, such as `200 {}` of a proxy.
@@ -170,16 +161,8 @@ func ownerOf(metadata map[string]string) Owner {
 	return Owner{Deployment: metadata["deployment"], Order: metadata["order"], Attempt: metadata["attempt"]}
 }
 
-// otherUnits are the currencies whose amounts at Stripe are in another unit than that of ISO 4217. Stripe wants amounts
-// of ISK and UGX times 100, and those of MGA divided by 100. See https://docs.stripe.com/currencies.
-var otherUnits = []string{"isk", "mga", "ugx"}
-
 // Create implements [Checkouts]. All parameters follow from c, because Stripe replays a key only with the same ones.
 func (p *Stripe) Create(ctx context.Context, c Checkout) (Session, error) {
-	if slices.Contains(otherUnits, c.Currency) {
-		return Session{}, &Error{Class: Refused, Operation: opCreate, Err: fmt.Errorf(
-			"an amount in %s has another unit at Stripe than in the shop: sell in another currency", c.Currency)}
-	}
 	const price, payment = "line_items[0][price_data]", "payment_intent_data"
 	form := url.Values{
 		"mode":                         {"payment"},

@@ -11,7 +11,7 @@ import (
 const listLimit = 100
 
 // Movements implements [Books] with Stripe's balance transactions.
-func (p *Stripe) Movements(ctx context.Context, from, to time.Time, after string) (MovementPage, error) {
+func (p *Stripe) Movements(ctx context.Context, from, to time.Time, after string) (Page[Movement], error) {
 	params := &stripe.BalanceTransactionListParams{
 		CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: from.Unix(), LesserThan: to.Unix()},
 		Expand:       []*string{stripe.String("data.source")},
@@ -22,9 +22,9 @@ func (p *Stripe) Movements(ctx context.Context, from, to time.Time, after string
 	}
 	list := p.stripe.V1BalanceTransactions.List(ctx, params)
 	if err := checkList(opMovements, list); err != nil {
-		return MovementPage{}, err
+		return Page[Movement]{}, err
 	}
-	page := MovementPage{More: list.Meta().HasMore, Now: p.Clock()}
+	page := Page[Movement]{More: list.Meta().HasMore, Now: p.Clock()}
 	for _, b := range list.Data() {
 		page.Rows = append(page.Rows, movementOf(b))
 	}
@@ -66,7 +66,7 @@ func movementOf(b *stripe.BalanceTransaction) Movement {
 }
 
 // OpenSessions implements [Books].
-func (p *Stripe) OpenSessions(ctx context.Context, since time.Time, after string) (SessionPage, error) {
+func (p *Stripe) OpenSessions(ctx context.Context, since time.Time, after string) (Page[Session], error) {
 	params := &stripe.CheckoutSessionListParams{
 		CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: since.Unix()},
 		Status:       stripe.String(string(stripe.CheckoutSessionStatusOpen)),
@@ -77,9 +77,9 @@ func (p *Stripe) OpenSessions(ctx context.Context, since time.Time, after string
 	}
 	list := p.stripe.V1CheckoutSessions.List(ctx, params)
 	if err := checkList(opSessions, list); err != nil {
-		return SessionPage{}, err
+		return Page[Session]{}, err
 	}
-	page := SessionPage{More: list.Meta().HasMore}
+	page := Page[Session]{More: list.Meta().HasMore}
 	for _, s := range list.Data() {
 		page.Rows = append(page.Rows, Session{
 			Owner: ownerOf(s.Metadata), ID: s.ID,

@@ -4,20 +4,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"strings"
+	"slices"
 
-	"github.com/stripe/stripe-go/v85"
 	"github.com/stripe/stripe-go/v85/webhook"
 )
 
 // WantedEvents are the types of event that the webhook endpoint must receive. See docs/payments.md, Production.
-var WantedEvents = []string{
-	"checkout.session.completed", "checkout.session.expired",
-	"refund.created", "refund.updated", "refund.failed",
-	"charge.refund.updated", "charge.refunded",
-	"charge.dispute.created", "charge.dispute.updated", "charge.dispute.closed",
-	"charge.dispute.funds_withdrawn", "charge.dispute.funds_reinstated",
-}
+var WantedEvents = []string{"checkout.session.completed", "checkout.session.expired"}
 
 // VerifyEvent checks that one of the secrets has signed the body of a webhook in the last five minutes.
 func VerifyEvent(body []byte, signature string, secrets []string) error {
@@ -45,38 +38,15 @@ func ReadEvent(body []byte) Event {
 		return Event{}
 	}
 	var object struct {
-		ID                string               `json:"id"`
-		ClientReferenceID string               `json:"client_reference_id"`
-		PaymentIntent     stripe.PaymentIntent `json:"payment_intent"`
-		Metadata          map[string]string    `json:"metadata"`
+		ID                string            `json:"id"`
+		ClientReferenceID string            `json:"client_reference_id"`
+		Metadata          map[string]string `json:"metadata"`
 	}
 	_ = json.Unmarshal(read.Data.Object, &object) // an object of another form names nothing
-	e := Event{
-		ID: read.ID, Type: read.Type, Live: read.Livemode, About: subject(read.Type), Owner: ownerOf(object.Metadata),
-	}
-	switch e.About {
-	case "session":
+	e := Event{ID: read.ID, Type: read.Type, Live: read.Livemode, Owner: ownerOf(object.Metadata)}
+	if e.Wanted = slices.Contains(WantedEvents, read.Type); e.Wanted {
 		e.Attempt = cmp.Or(e.Attempt, object.ClientReferenceID)
 		e.Session, e.Complete = object.ID, read.Type == "checkout.session.completed"
-	case "refund":
-		e.Intent, e.Refund = object.PaymentIntent.ID, object.Metadata["refund"]
-	case "charge", "dispute":
-		e.Intent = object.PaymentIntent.ID
 	}
 	return e
-}
-
-// subject returns what an event of a type is about, as [Event] has it.
-func subject(kind string) string {
-	switch {
-	case strings.HasPrefix(kind, "checkout.session."):
-		return "session"
-	case strings.HasPrefix(kind, "refund."), kind == "charge.refund.updated":
-		return "refund"
-	case kind == "charge.refunded":
-		return "charge"
-	case strings.HasPrefix(kind, "charge.dispute."):
-		return "dispute"
-	}
-	return ""
 }

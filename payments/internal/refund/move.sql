@@ -2,7 +2,7 @@
 --
 -- $1 refund id · $2 state when it was taken · $3 try when it was taken
 -- $4 new state · $5 id at the provider or '' · $6 error or '' · $7 whether the next try needs a new key
--- $8 next check when it was taken: a webhook that came later has moved it, and the refund must be checked again
+-- $8 next check when it was taken: the books may have moved it meanwhile, and the refund must be checked again
 WITH moved AS (
     UPDATE refunds
     SET state = $4::text, provider_id = coalesce(nullif($5::text, ''), provider_id), error = nullif($6::text, ''),
@@ -10,7 +10,7 @@ WITH moved AS (
         ended_at = CASE WHEN $4::text IN ('confirmed', 'failed') THEN CASE state WHEN $4::text THEN ended_at ELSE clock.at END END,
         next_check = CASE
             WHEN next_check <> $8::timestamptz THEN next_check
-            -- A confirmed refund can fail up to some 30 days later, and the webhook about that can be lost.
+            -- A confirmed refund can fail up to some 30 days later.
             WHEN $4::text = 'confirmed' AND state <> 'confirmed' THEN clock.at + interval '35 days'
             WHEN $4::text = 'confirmed' AND clock.at < ended_at + interval '35 days' THEN ended_at + interval '35 days'
             WHEN $4::text IN ('confirmed', 'failed') THEN NULL

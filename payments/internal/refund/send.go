@@ -84,7 +84,9 @@ func (r *Service) sendOne(ctx context.Context, t taken) error {
 		// payment.
 		next = step{state: provider.Owed, err: err.Error(), newKey: true}
 	case provider.IsClass(err, provider.Refused):
-		next = refused(err)
+		// A repeated call would be refused as well, with any key. If an operator returned the money meanwhile, the next
+		// report of the books has the refund checked, which confirms it.
+		next = step{state: provider.Failed, err: "refused: " + err.Error()}
 	case err != nil:
 		return r.unknownPayment(ctx, t, err)
 	default:
@@ -107,17 +109,6 @@ func (r *Service) unknownPayment(ctx context.Context, t taken, err error) error 
 	}
 	text := "the payment provider does not know the payment: " + err.Error()
 	return r.move(ctx, t, step{state: provider.Failed, err: text})
-}
-
-// refused returns the step of a refund that the provider refused for good: it failed, because a repeated call, with
-// any key, would be refused as well. If an operator returned the money meanwhile, the next event about it confirms
-// the refund.
-func refused(err error) step {
-	text := "refused"
-	if e, ok := errors.AsType[*provider.Error](err); ok && e.Cause != "" {
-		text += " (" + string(e.Cause) + ")"
-	}
-	return step{state: provider.Failed, err: text + ": " + err.Error()}
 }
 
 // processing is the reason why most refunds wait. It tells an operator nothing.

@@ -2,14 +2,12 @@ package refund
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
@@ -20,22 +18,6 @@ import (
 	"example.com/shop/payments/internal/provider"
 )
 
-var (
-	//go:embed pending.sql
-	pendingSQL string
-	//go:embed left.sql
-	leftSQL string
-	//go:embed retry.sql
-	retrySQL string
-	//go:embed outside.sql
-	outsideSQL string
-)
-
-// publisher publishes messages whose outbox rows are committed. See [delay.Publisher].
-type publisher interface {
-	Publish(ctx context.Context, msgs ...delay.Message) bool
-}
-
 // notifier tells open pages that an order of a customer, or one of its payments, has changed.
 type notifier interface {
 	Notify(customer, order string)
@@ -45,82 +27,83 @@ type notifier interface {
 type Service struct {
 	db       *gorm.DB
 	provider *provider.Calls
-	publish  publisher // of [Kind]
 	notify   notifier
 	log      *slog.Logger
-	reasons  *prometheus.CounterVec
 }
 
-// NewService returns the refunds of a database. It registers their metric with reg.
-func NewService(
-	db *gorm.DB, calls *provider.Calls, publish publisher, notify notifier, log *slog.Logger, reg prometheus.Registerer,
-) *Service {
-	reasons := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "payment_refunds_owed_total",
-		Help: "Refunds owed for payments that did not pay their orders, by reason: late, duplicate or mismatch.",
-	}, []string{"reason"})
-	// These series begin at 0 now, because increase() does not count the event with which a series begins.
-	for _, reason := range []Reason{Late, Duplicate, Mismatch} {
-		reasons.WithLabelValues(string(reason))
-	}
-	return &Service{db: db, provider: calls, publish: publish, notify: notify, log: log, reasons: reasons}
+// NewService returns the refunds of a database.
+func NewService(db *gorm.DB, calls *provider.Calls, notify notifier, log *slog.Logger) *Service {
+	return &Service{db: db, provider: calls, notify: notify, log: log}
 }
 
 // Rows describes the rows of [Kind].
 func (r *Service) Rows() timeout.Rows {
-	return check.Rows(r.db, pendingSQL, leftSQL, r.send)
+	return check.Rows(r.db, "refunds", r.send)
 }
 
-// Owed counts a refund that was stored at a time of the database's clock, and publishes its task, which is due.
-func (r *Service) Owed(ctx context.Context, id uuid.UUID, reason Reason, at time.Time) {
-	r.reasons.WithLabelValues(string(reason)).Inc()
-	r.publish.Publish(ctx, delay.At(id.String(), at, at))
-}
-
-// Retry sends a failed refund again, for an operator.
+// Retry sends a failed refund again, with a new key, for an operator.
 func (r *Service) Retry(ctx context.Context, id uuid.UUID) error {
-	again, err := r.decide(ctx, retrySQL, id, Kind)
-	if err != nil {
-		return err
-	}
-	r.publish.Publish(ctx, delay.At(id.String(), again.DueAt, again.ServerTime))
-	return nil
+	_, err := r.decide(ctx, id, func(tx *postgres.Tx, now time.Time) {
+		tx.Queue(`UPDATE refunds SET state = 'owed', try = try + 1, ended_at = NULL, next_check = $2 WHERE id = $1`, id, now)
+		tx.Queue(delay.OweSQL, Kind, id.String(), now)
+	})
+	return err
 }
 
 // SettleOutside records that an operator has settled a failed refund outside of the provider, for example by a
 // transfer. Nothing moves the refund after that.
 func (r *Service) SettleOutside(ctx context.Context, id uuid.UUID, actor, note string) error {
-	settled, err := r.decide(ctx, outsideSQL, id, note, actor)
-	if err != nil {
-		return err
+	order, err := r.decide(ctx, id, func(tx *postgres.Tx, now time.Time) {
+		tx.Queue(`
+			UPDATE refunds SET state = 'settled_outside', actor = $2, note = $3, ended_at = $4, next_check = NULL
+			WHERE id = $1`, id, actor, note, now)
+	})
+	if err == nil {
+		r.log.WarnContext(ctx, "a failed refund was settled outside of the payment provider",
+			"refund", id, "order_id", order, "actor", actor, "note", note)
 	}
-	r.log.WarnContext(ctx, "a failed refund was settled outside of the payment provider",
-		"refund", id, "order_id", settled.OrderID, "actor", actor, "note", note)
-	return nil
+	return err
 }
 
-// decision is the row that the statements of an operator's decisions about failed refunds return.
-type decision struct {
-	Found      bool
-	Moved      bool // false, and the fields below are zero: the refund had not failed
-	OrderID    uuid.UUID
-	CustomerID uuid.UUID
-	DueAt      time.Time // of a refund that is sent again
-	ServerTime time.Time
-}
-
-// decide moves a failed refund by a statement, whose first argument is the id of the refund.
-func (r *Service) decide(ctx context.Context, statement string, id uuid.UUID, args ...any) (d decision, err error) {
-	_, err = postgres.Scan(ctx, r.db, &d, statement, append([]any{id}, args...)...)
+// decide locks a refund, and has write queue the statements of an operator's decision if the refund has failed. It
+// returns the id of the order.
+func (r *Service) decide(
+	ctx context.Context, id uuid.UUID, write func(tx *postgres.Tx, now time.Time),
+) (order uuid.UUID, err error) {
+	const read = `
+		SELECT r.state, a.order_id, o.customer_id, clock_timestamp()
+		FROM refunds r JOIN payment_attempts a ON a.id = r.attempt_id JOIN orders o ON o.id = a.order_id
+		WHERE r.id = $1 FOR UPDATE OF r`
+	var customer uuid.UUID
+	var rejected error
+	err = postgres.Transact(ctx, r.db, func(tx *postgres.Tx) error {
+		var state provider.RefundState
+		var now time.Time
+		rejected = nil
+		tx.Queue(read, id).Query(func(rows pgx.Rows) error {
+			if !rows.Next() {
+				rejected = rest.NotFound.Errorf("There is no refund %s.", id)
+				return rows.Err()
+			}
+			return rows.Scan(&state, &order, &customer, &now)
+		})
+		if err := tx.Send(ctx); err != nil || rejected != nil {
+			return err
+		}
+		if state != provider.Failed {
+			rejected = NotFailed.Errorf(
+				"The refund %s has not failed. It has ended in another way, or is sent without your help.", id)
+			return nil
+		}
+		write(tx, now)
+		return nil
+	})
 	switch {
 	case err != nil:
-		return d, rest.OutcomeUnknown(fmt.Errorf("decide about refund %s: %w", id, err), "Look at the state of the refund.")
-	case !d.Found:
-		return d, rest.NotFound.Errorf("There is no refund %s.", id)
-	case !d.Moved:
-		return d, NotFailed.Errorf(
-			"The refund %s has not failed. It has ended in another way, or is sent without your help.", id)
+		return order, rest.OutcomeUnknown(fmt.Errorf("decide about refund %s: %w", id, err), "Look at the state of the refund.")
+	case rejected != nil:
+		return order, rejected
 	}
-	r.notify.Notify(d.CustomerID.String(), d.OrderID.String())
-	return d, nil
+	r.notify.Notify(customer.String(), order.String())
+	return order, nil
 }

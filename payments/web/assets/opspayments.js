@@ -69,13 +69,11 @@ function renderPayments(payments, ledger, page) {
   if (payments === null) {
     return; // the service has no provider
   }
-  const { attempts, refunds, webhooks, money: rows, failed_refunds: failed, oldest_check_overdue_seconds: overdue } = payments;
+  const { attempts, refunds, money: rows, failed_refunds: failed, oldest_check_overdue_seconds: overdue } = payments;
   renderFacts(byId('attempts'), counts(attempts, ['creating', 'open', 'closing', 'closed', 'succeeded']));
   renderFacts(byId('refunds'), [...counts(refunds, ['owed', 'sent', 'confirmed']), ['failed', number(refunds.failed), refunds.failed > 0],
     ['settled outside', number(refunds.settled_outside)]]);
   renderFacts(byId('provider'), [
-    ['webhooks in the last hour', number(webhooks.last_hour)],
-    ['last webhook', webhooks.last_at ? moment(webhooks.last_at) : '–'],
     ['oldest overdue check', overdue > 0 ? duration(overdue) : 'none', overdue > 5],
   ]);
   renderMoney(rows);

@@ -1,7 +1,0 @@
--- Returns the microseconds until the next check of each order's attempts, for those orders that have one.
---
--- $1 order ids
-SELECT order_id AS id, (extract(epoch FROM min(due_at) - clock_timestamp()) * 1000000)::bigint AS left_us
-FROM payment_checks
-WHERE order_id = ANY ($1::uuid[])
-GROUP BY order_id
