@@ -238,7 +238,9 @@ func TestTotalNotChargeableIsNotPlaced(t *testing.T) {
 // must change nothing at the provider.
 func TestDoctorAsksTheProvider(t *testing.T) {
 	const key = "sk_test_doctor"
-	sim, providerURL := startProvider(t, key, "https://shop.test/webhooks/stripe")
+	const receiver = "https://shop.test/webhooks/stripe"
+	sim, providerURL := startProvider(t, key, receiver)
+	_, elsewhere := startProvider(t, key, "https://shop.test/elsewhere")
 	o := validOptions()
 	withProvider(&o)
 	o.Payment.StripeKey, o.Payment.StripeURL, o.Payment.Deployment = key, providerURL, "production"
@@ -256,20 +258,25 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 		ends   string // the error with which the command does not start
 		prints []string
 	}{
-		"all is well": {prints: []string{"ok    provider", "production, mode test"}},
+		"all is well": {prints: []string{"ok    provider", "production, mode test", "ok    webhooks"}},
 		"wrong key": {args: []string{"--stripe-key=sk_test_wrong"},
-			fails: []string{"provider"}, prints: []string{"Invalid API Key"}},
+			fails: []string{"provider"}, prints: []string{"Invalid API Key", "note  webhooks"}},
 		"wrong URL": {args: []string{"--stripe-url=http://127.0.0.1:1"},
-			fails: []string{"provider"}, prints: []string{"connection refused"}},
+			fails: []string{"provider", "webhooks"}, prints: []string{"connection refused"}},
 		"key of another mode": {args: []string{"--stripe-key=sk_live_doctor"},
 			knobs: func(k *stripesim.Knobs) { k.Key = "sk_live_doctor" },
 			ends:  "mode live, an account that is not known, but its database belongs to deployment production, mode test"},
 		"key of another account": {knobs: func(k *stripesim.Knobs) { k.Account = "acct_other" },
 			fails: []string{"provider"}, prints: []string{"acct_other", "acct_simulated"}},
 		"another deployment": {args: []string{"--deployment=staging"}, ends: "this process has deployment staging"},
-		"no permission to read the account": {
-			knobs:  func(k *stripesim.Knobs) { k.Denied = "GET /v1/account" },
-			prints: []string{"note  provider", "the account is not checked"}},
+		"no permission to read the account and the endpoints": {
+			knobs:  func(k *stripesim.Knobs) { k.Denied = "GET /v1/account, GET /v1/webhook_endpoints" },
+			prints: []string{"note  provider", "the account is not checked", "note  webhooks"}},
+		"a missing event": {knobs: func(k *stripesim.Knobs) { k.Events = "checkout.session.completed" },
+			fails: []string{"webhooks"}, prints: []string{"does not receive checkout.session.expired"}},
+		"a disabled endpoint": {knobs: func(k *stripesim.Knobs) { k.Webhooks = "disabled" }, fails: []string{"webhooks"}, prints: []string{"is disabled"}},
+		"another endpoint": {args: []string{"--stripe-url", elsewhere}, fails: []string{"webhooks"},
+			prints: []string{"no endpoint whose URL ends with /webhooks/stripe"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			turned := knobs

@@ -143,3 +143,5 @@ func (m *memory) OpenSessions(ctx context.Context, since time.Time, after string
 func (m *memory) Account(ctx context.Context) (string, error) {
 	return "acct_memory", m.call(ctx, "account", func() error { return nil })
 }
+
+func (m *memory) Endpoints(context.Context) ([]provider.Endpoint, error) { return nil, nil }

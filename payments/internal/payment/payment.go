@@ -109,7 +109,7 @@ func (p *Payments) Part(customers *rest.Tokens) app.Part {
 		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
 			return invariants(ctx, db, bound+checkLease, full)
 		},
-		Checks: []app.Check{provider.Check(p.provider.calls, p.provider.guard)},
+		Checks: provider.Checks(p.provider.calls, p.provider.guard, webhookPath),
 	}
 }
 

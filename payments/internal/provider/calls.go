@@ -20,6 +20,7 @@ const (
 	opRefunds   = "list_refunds"
 	OpRefund    = "refund"
 	opAccount   = "account"
+	opEndpoints = "list_endpoints"
 	opMovements = "list_movements"
 	opSessions  = "list_sessions"
 )
@@ -178,6 +179,11 @@ func identify[T any](ctx context.Context, operation string, do func(context.Cont
 	defer cancel()
 	answer, err := do(ctx)
 	return answer, providerError(operation, err)
+}
+
+// Endpoints is [Identity.Endpoints].
+func (c *Calls) Endpoints(ctx context.Context) ([]Endpoint, error) {
+	return identify(ctx, opEndpoints, c.provider.Endpoints)
 }
 
 // call makes one call, as soon as the limits allow it.

@@ -49,6 +49,7 @@ type Books interface {
 // Identity tells who the key belongs to.
 type Identity interface {
 	Account(ctx context.Context) (id string, err error) // Denied: the key may not read it
+	Endpoints(ctx context.Context) ([]Endpoint, error)  // the receivers of webhooks
 }
 
 // Owner is what the shop writes on its sessions and payments, so that they can be found without its database.
@@ -151,6 +152,13 @@ type Event struct {
 	Wanted   bool // reports whether the shop reads events of this type; otherwise the event names no session
 	Session  string
 	Complete bool // reports whether the session is complete: most likely its customer has paid
+}
+
+// Endpoint is a receiver of the provider's webhooks.
+type Endpoint struct {
+	URL     string
+	Enabled bool
+	Events  []string // "*": all
 }
 
 // ErrorClass says what an error of the provider means for the caller.
