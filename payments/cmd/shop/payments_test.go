@@ -254,11 +254,15 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 	for name, test := range map[string]struct {
 		args   []string // replace those of a process that is right
 		knobs  func(k *stripesim.Knobs)
+		price  string // of a product: its price and its currency
 		fails  []string
 		ends   string // the error with which the command does not start
 		prints []string
 	}{
 		"all is well": {prints: []string{"ok    provider", "production, mode test", "ok    webhooks"}},
+		"a price that is not charged": {price: "12345, 'KWD'", fails: []string{"prices"},
+			prints: []string{`"thing" costs 12.345 KWD, and the payment provider charges only multiples of 0.010 KWD`}},
+		"a price that only several units can have": {price: "1, 'EUR'", prints: []string{"ok    prices"}},
 		"wrong key": {args: []string{"--stripe-key=sk_test_wrong"},
 			fails: []string{"provider"}, prints: []string{"Invalid API Key", "note  webhooks"}},
 		"wrong URL": {args: []string{"--stripe-url=http://127.0.0.1:1"},
@@ -284,6 +288,11 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 				test.knobs(&turned)
 			}
 			testenv.Must(t, sim.SetKnobs(turned))
+			if test.price != "" {
+				testenv.Exec(t, a.Pool, `INSERT INTO products (id, name, price_cents, currency, supply, available)
+					VALUES ('01900000-0000-7000-8000-00000000000f', 'thing', `+test.price+`, 1, 1)`)
+				defer testenv.Exec(t, a.Pool, `DELETE FROM products WHERE name = 'thing'`)
+			}
 			var out strings.Builder
 			code := runCommand(t.Context(), append([]string{"doctor", "--database-url", o.DatabaseURL, "--redis-url", o.RedisURL,
 				"--stripe-key", key, "--stripe-url", providerURL, "--deployment", "production"}, test.args...), &out)

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/payments/internal/books"
+	"example.com/shop/payments/internal/provider"
 )
 
 var (
@@ -109,4 +111,36 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		set("payment_unclaimed_cents", float64(part.UnclaimedCents-part.KeptCents), currency)
 		set("payment_books_differences", float64(part.DifferenceCount), currency)
 	}
+}
+
+// checkPrices checks that the provider charges the price of each product. A price below the smallest amount is no
+// error, because an order may have several units.
+func checkPrices(ctx context.Context, db *gorm.DB) error {
+	var prices []struct {
+		Name, Currency string
+		PriceCents     int64
+	}
+	_, err := postgres.Scan(ctx, db, &prices, `
+		SELECT min(name) AS name, currency, price_cents FROM products GROUP BY currency, price_cents
+		ORDER BY currency, price_cents`)
+	if err != nil {
+		return fmt.Errorf("read the prices: %w", err)
+	}
+	var wrong []string
+	for _, p := range prices {
+		c := provider.ChargeOf(p.Currency)
+		c.Least = 0
+		if why := c.WhyNot(p.PriceCents, p.Currency); why != "" {
+			wrong = append(wrong, fmt.Sprintf("%.40q costs %s, and %s", p.Name, provider.Amount(p.PriceCents, p.Currency), why))
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	const shown = 3
+	text := strings.Join(wrong[:min(len(wrong), shown)], "; ")
+	if more := len(wrong) - shown; more > 0 {
+		text += fmt.Sprintf("; and %d more prices", more)
+	}
+	return errors.New(text + ": change the price")
 }

@@ -109,7 +109,10 @@ func (p *Payments) Part(customers *rest.Tokens) app.Part {
 		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
 			return invariants(ctx, db, bound+checkLease, full)
 		},
-		Checks: provider.Checks(p.provider.calls, p.provider.guard, webhookPath),
+		Checks: append(provider.Checks(p.provider.calls, p.provider.guard, webhookPath), app.Check{
+			Subject: "prices", Good: "the provider charges the price of each product",
+			Run: func(ctx context.Context) error { return checkPrices(ctx, db) },
+		}),
 	}
 }
 
