@@ -50,13 +50,13 @@ type Batcher[T comparable] struct {
 	MaxItems int64         // the most items that wait or are handled; further ones are rejected
 	Timeout  time.Duration // of a batch, and of an item outside of the lanes
 
-	items   atomic.Int64 // that wait or are handled
-	mu      sync.Mutex
-	waiting []*waiter[T] // in order of arrival
-	busy    int          // lanes
+	items     atomic.Int64 // that wait or are handled
+	mu        sync.Mutex
+	waiting   []*waiter[T] // in order of arrival
+	busy      int          // lanes
+	skipUntil time.Time    // until then, batches leave out what is locked
 
-	skipUntil atomic.Int64 // until this Unix time in microseconds, batches leave out what is locked
-	skipping  sync.Mutex   // so that one batch at a time does so, and none leaves out what another lane has locked
+	skipping sync.Mutex // so that one batch at a time does so, and none leaves out what another lane has locked
 }
 
 // waiter is an item whose caller waits in [Batcher.Do].
@@ -151,11 +151,16 @@ func (b *Batcher[T]) run(ctx context.Context, batch []*waiter[T]) (locked []T, e
 	for i, w := range batch {
 		items[i] = w.item
 	}
-	if time.Now().UnixMicro() > b.skipUntil.Load() {
+	b.mu.Lock()
+	skip := time.Now().Before(b.skipUntil)
+	b.mu.Unlock()
+	if !skip {
 		if locked, err = b.try(ctx, items, false); !postgres.LockTimedOut(err) {
 			return locked, err
 		}
-		b.skipUntil.Store(time.Now().Add(time.Second).UnixMicro())
+		b.mu.Lock()
+		b.skipUntil = time.Now().Add(time.Second)
+		b.mu.Unlock()
 	}
 	b.skipping.Lock()
 	defer b.skipping.Unlock()
