@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -85,10 +86,13 @@ func (p *Process) routeParts(r *gin.Engine) error {
 		rest.NoRoute(c)
 		c.Abort()
 	})
-	pieces := [][]byte{ownContract}
+	pieces, guarded := [][]byte{ownContract}, false
 	for _, part := range p.Parts {
 		if part.Guard != nil {
-			guard = part.Guard
+			if guarded {
+				return errors.New("two parts have a guard of the operators' API, want one")
+			}
+			guard, guarded = part.Guard, true
 		}
 		pieces = append(pieces, part.Contract...)
 	}

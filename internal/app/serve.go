@@ -22,7 +22,7 @@ type Database struct {
 // Check returns an error that names the options with wrong values.
 func (o Database) Check() error {
 	var errs []error
-	if o.DatabaseConns < 2 { // a sweep holds one for its lock, and needs another for its statements; see also Serve.Run
+	if o.DatabaseConns < 2 { // a sweep holds one for its lock, and needs another for its statements; see also New
 		errs = append(errs, fmt.Errorf("%s is %d, want at least 2", OptionName("database-conns"), o.DatabaseConns))
 	}
 	if o.DatabaseURL != "" {

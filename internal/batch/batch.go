@@ -7,11 +7,12 @@
 // lanes are busy.
 //
 // An item that fails or waits does not concern the others of its batch. A batch that fails because of one of its items
-// is done again item by item. An item that needs a row which another session has locked leaves its lane, and waits for
-// the row outside.
+// is done again item by item. An item that needs a row which another session has locked leaves its lane, waits for the
+// row outside, and joins the queue again.
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,8 +39,9 @@ type Batcher[T comparable] struct {
 	// After an error, Run may be called again with the same items, although its transaction may have been committed.
 	Run func(ctx context.Context, items []T, skipLocked bool) (locked []T, err error)
 
-	// RunLocked handles an item that Run has left out. It waits for the locks, and bounds how many sessions do.
-	RunLocked func(ctx context.Context, item T) error
+	// Await waits until no other session has locked a row that an item needs, which Run has left out. It keeps no lock,
+	// and bounds how many sessions wait.
+	Await func(ctx context.Context, item T) error
 
 	// AfterCommit is called with the items that were handled. The callers of Do do not wait for it, but the next batch
 	// of the lane does.
@@ -48,22 +50,23 @@ type Batcher[T comparable] struct {
 	Lanes    int           // the most batches under way: with two, one syncs the log while the other is executed
 	Size     int           // the most items of a batch, because its transaction keeps the locks of their rows
 	MaxItems int64         // the most items that wait or are handled; further ones are rejected
-	Timeout  time.Duration // of a batch, and of an item outside of the lanes
+	Timeout  time.Duration // of a batch, and of an item that leaves its lane
 
-	items     atomic.Int64 // that wait or are handled
-	mu        sync.Mutex
-	waiting   []*waiter[T] // in order of arrival
-	busy      int          // lanes
-	skipUntil time.Time    // until then, batches leave out what is locked
+	items   atomic.Int64 // that wait or are handled
+	mu      sync.Mutex
+	waiting []*waiter[T] // in order of arrival
+	busy    int          // lanes
 
-	skipping sync.Mutex // so that one batch at a time does so, and none leaves out what another lane has locked
+	skipUntil atomic.Pointer[time.Time] // until then, batches leave out what is locked
+	skipping  sync.Mutex                // so that one batch at a time does so, and none leaves out what another lane locks
 }
 
 // waiter is an item whose caller waits in [Batcher.Do].
 type waiter[T comparable] struct {
-	item T
-	err  error         // why the item was not handled
-	done chan struct{} // closed when the item was handled, or err is set
+	item    T
+	arrived time.Time
+	err     error         // why the item was not handled
+	done    chan struct{} // closed when the item was handled, or err is set
 }
 
 // Admit returns [ErrOverloaded] while Do would reject an item. Call it before anything else is done for an item.
@@ -81,19 +84,24 @@ func (b *Batcher[T]) Do(ctx context.Context, item T) error {
 		b.items.Add(-1)
 		return ErrOverloaded
 	}
-	w := &waiter[T]{item: item, done: make(chan struct{})}
-	b.mu.Lock()
-	b.waiting = append(b.waiting, w)
-	if b.busy < b.Lanes {
-		b.busy++
-		go b.lane()
-	}
-	b.mu.Unlock()
+	w := &waiter[T]{item: item, arrived: time.Now(), done: make(chan struct{})}
+	b.add(w)
 	select {
 	case <-w.done:
 		return w.err
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// add puts an item at the end of the queue, and starts a lane if one is idle.
+func (b *Batcher[T]) add(w *waiter[T]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting = append(b.waiting, w)
+	if b.busy < b.Lanes {
+		b.busy++
+		go b.lane()
 	}
 }
 
@@ -133,7 +141,7 @@ func (b *Batcher[T]) handle(ctx context.Context, batch []*waiter[T]) (handled []
 	}
 	for _, w := range batch {
 		if slices.Contains(locked, w.item) {
-			go b.handleLocked(w)
+			go b.await(w)
 			continue
 		}
 		if err == nil {
@@ -151,16 +159,12 @@ func (b *Batcher[T]) run(ctx context.Context, batch []*waiter[T]) (locked []T, e
 	for i, w := range batch {
 		items[i] = w.item
 	}
-	b.mu.Lock()
-	skip := time.Now().Before(b.skipUntil)
-	b.mu.Unlock()
-	if !skip {
+	if until := b.skipUntil.Load(); until == nil || time.Now().After(*until) {
 		if locked, err = b.try(ctx, items, false); !postgres.LockTimedOut(err) {
 			return locked, err
 		}
-		b.mu.Lock()
-		b.skipUntil = time.Now().Add(time.Second)
-		b.mu.Unlock()
+		second := time.Now().Add(time.Second)
+		b.skipUntil.Store(&second)
 	}
 	b.skipping.Lock()
 	defer b.skipping.Unlock()
@@ -173,18 +177,21 @@ func (b *Batcher[T]) try(ctx context.Context, items []T, skipLocked bool) (locke
 	return b.Run(ctx, items, skipLocked)
 }
 
-// handleLocked handles an item that a batch has left out.
-func (b *Batcher[T]) handleLocked(w *waiter[T]) {
-	ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
+// await waits for the rows of an item that a batch has left out. When they are free, the item joins the queue again, and
+// batches wait for locks again, because others that want the rows now keep them only for a moment.
+func (b *Batcher[T]) await(w *waiter[T]) {
+	ctx, cancel := context.WithDeadline(context.Background(), w.arrived.Add(b.Timeout))
 	defer cancel()
 	err := func() (err error) {
 		defer recoverAs(&err)
-		return b.RunLocked(ctx, w.item)
+		return b.Await(ctx, w.item)
 	}()
-	b.end(w, err)
-	if err == nil {
-		b.AfterCommit(ctx, []T{w.item})
+	if err = cmp.Or(err, ctx.Err()); err != nil {
+		b.end(w, err)
+		return
 	}
+	b.skipUntil.Store(nil)
+	b.add(w)
 }
 
 func (b *Batcher[T]) end(w *waiter[T], err error) {

@@ -146,7 +146,7 @@ func checkMarkers(ctx context.Context, k *app.Kind) error {
 	intact, err := delay.Intact(ctx, k.Queue)
 	if err == nil && !intact[0] {
 		err = errors.New("a marker is missing, because Redis was wiped or is new: wait for the next sweep, " +
-			"or run `shop reconcile`")
+			"or run the command reconcile")
 	}
 	return err
 }

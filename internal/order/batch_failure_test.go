@@ -199,6 +199,25 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
+// TestAnswerIsLostBeforeLongLock cuts the connection after PostgreSQL has committed an order of the last unit, and has
+// another session lock the product for longer than a batch waits. The placement finds its order nevertheless.
+func TestAnswerIsLostBeforeLongLock(t *testing.T) {
+	direct := newShop(t)
+	proxy, proxied := newAnswerCutter(t, direct.URL)
+	s := newShopAt(t, proxied)
+	product := direct.Product(t, 1)
+	release := func() {}
+	proxy.cutNext(func() {
+		release = testenv.HoldLock(t, direct.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
+	})
+	results := s.placeInOneBatch(t, wants(s.Customer(t), line(product, 1)))
+	release()
+	if got := fmt.Sprint(results); got != "[placed]" {
+		t.Errorf("the answer is %s, want [placed]", got)
+	}
+	s.CheckInvariants(t, 0)
+}
+
 // failOrders makes PostgreSQL raise an error for each order of 7 units. options says when the trigger fires.
 func (s *shop) failOrders(t *testing.T, trigger, options string) {
 	t.Helper()

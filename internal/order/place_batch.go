@@ -45,16 +45,12 @@ const (
 	placementTimeout = 7 * time.Second
 	// placementLockWait is longer than a session usually keeps the locks of its products.
 	placementLockWait = 200 * time.Millisecond
-	// The placements that wait for one locked product wait in turnsPerProduct sessions, for at most turnWait, which is
-	// the lock_timeout of a session.
-	turnsPerProduct = 2
-	turnWait        = 3 * time.Second
 )
 
 // newBatcher returns the batcher in which placements wait for their batches.
 func (s *Service) newBatcher() *batch.Batcher[*placing] {
 	return &batch.Batcher[*placing]{
-		Run: s.placeBatch, RunLocked: s.placeLocked, AfterCommit: s.publishTasks,
+		Run: s.placeBatch, Await: s.awaitProducts, AfterCommit: s.publishTasks,
 		Lanes: placementLanes, Size: maxBatch, MaxItems: maxPlacements, Timeout: placementTimeout,
 	}
 }
@@ -64,9 +60,11 @@ type placing struct {
 	id       uuid.UUID // of the order; a repeated transaction finds the order by its id, and places no second one
 	customer uuid.UUID
 	Placement
+	tried bool // a transaction has begun, and may have placed the order although it has lost its connection
+
+	locked bool // nothing is decided, because another session has locked one of the products
 
 	// The decision. When the placement is decided, exactly one of these fields is set.
-	locked    bool        // nothing is decided, because another session has locked one of the products
 	order     *Order      // the placed order
 	existing  uuid.UUID   // the order with the same idempotency key, or the order that a lost transaction has placed
 	rejection *rest.Error // the reason why no order is placed
@@ -75,16 +73,17 @@ type placing struct {
 }
 
 // placeBatch is the Run of the batcher: it runs the transaction for a batch, and repeats it if the connection is lost.
-// That is safe, because the repetition finds the orders that the lost transaction has placed by their ids. It also
-// repeats the transaction if a session that takes none of its locks has used one of the idempotency keys meanwhile.
+// That is safe, because a placement that was tried finds the order that a lost transaction has placed by its id. It also
+// repeats the transaction if another program has used one of the idempotency keys meanwhile, without the lock of the
+// customer.
 func (s *Service) placeBatch(
 	ctx context.Context, placings []*placing, skipLocked bool,
 ) (locked []*placing, err error) {
 	ctx, end := s.cfg.BeginBatch(ctx, spansOf(placings))
 	defer func() { end(err) }()
 	const maxRuns = 3 // one repetition usually suffices
-	for run := range maxRuns {
-		err = s.placeOnce(ctx, placings, skipLocked, run > 0)
+	for range maxRuns {
+		err = s.placeOnce(ctx, placings, skipLocked)
 		lost := postgres.Classify(err) == postgres.Outage && ctx.Err() == nil
 		if !lost && !postgres.Duplicate(err) {
 			break
@@ -106,34 +105,28 @@ func (s *Service) placeBatch(
 	return locked, nil
 }
 
-// placeLocked is the RunLocked of the batcher: it waits until no other session has locked the products of a placement,
-// and places it. Meanwhile it keeps no lock, so that placements of other products go on.
-func (s *Service) placeLocked(ctx context.Context, p *placing) error {
-	products := make([]string, len(p.Lines))
-	for i, line := range p.Lines {
-		products[i] = line.ProductID.String()
-	}
-	leave, err := s.turns.Enter(ctx, products...)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	leaveGate, err := s.store.gate.Enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leaveGate()
-	for _, id := range products {
-		if err := s.store.waitForProduct(ctx, id); err != nil {
+// awaitProducts is the Await of the batcher: it waits until no other session has locked the products of a placement, for
+// at most the lock_timeout of a session. All placements that wait for a product share one session.
+func (s *Service) awaitProducts(ctx context.Context, p *placing) error {
+	for _, line := range p.Lines {
+		id := line.ProductID.String()
+		_, err, _ := s.waits.Do(id, func() (any, error) {
+			leave, err := s.store.gate.Enter(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer leave()
+			return nil, s.store.awaitProduct(ctx, id)
+		})
+		if err != nil {
 			return err
 		}
 	}
-	_, err = s.placeBatch(ctx, []*placing{p}, false)
-	return err
+	return nil
 }
 
-// waitForProduct waits until no other session has locked a product, for at most the lock_timeout of the session.
-func (s *Store) waitForProduct(ctx context.Context, id string) error {
+// awaitProduct locks a product in a transaction that ends at once.
+func (s *Store) awaitProduct(ctx context.Context, id string) error {
 	err := postgres.RetryDeadlock(func() error {
 		return s.db.WithContext(ctx).Exec(`SELECT FROM products WHERE id = $1 FOR NO KEY UPDATE`, id).Error
 	})
@@ -155,10 +148,10 @@ func spansOf(placings []*placing) [][]byte {
 
 // placeOnce runs the transaction for a batch: it locks and reads what the placements need, decides them in their order
 // of arrival, and writes the orders.
-func (s *Service) placeOnce(ctx context.Context, batch []*placing, skipLocked, isRepeated bool) error {
+func (s *Service) placeOnce(ctx context.Context, batch []*placing, skipLocked bool) error {
 	return postgres.Transact(ctx, s.store.db, func(tx *postgres.Tx) error {
 		tx.Queue(`SELECT set_config('lock_timeout', $1, true)`, strconv.FormatInt(placementLockWait.Milliseconds(), 10))
-		needs := readNeeds(tx, batch, skipLocked, isRepeated)
+		needs := readNeeds(tx, batch, skipLocked)
 		bounded := s.cfg.MaxOpenOrders > 0 || s.cfg.MaxOpenUnits > 0
 		if bounded {
 			needs.readOpen(tx, batch)
@@ -224,15 +217,18 @@ type pendingLine struct {
 // readNeeds queues the statements that lock and read what a batch needs: first the products, and then the customers,
 // are locked. The other statements follow the locks, because a statement that waits for a lock still sees the orders as
 // they were before its wait. With skipLocked no product is waited for.
-func readNeeds(tx *postgres.Tx, batch []*placing, skipLocked, isRepeated bool) *needs {
+func readNeeds(tx *postgres.Tx, batch []*placing, skipLocked bool) *needs {
 	n := &needs{
 		products: stock{}, locked: map[uuid.UUID]bool{}, existing: map[customerKey]existingOrder{},
 		placed: map[uuid.UUID]bool{}, open: map[uuid.UUID][]pendingLine{},
 	}
-	var products, ids, customers, customersOfKeys uuids
+	var products, tried, customers, customersOfKeys uuids
 	var keys []string
 	for _, p := range batch {
-		add(&ids, p.id)
+		if p.tried {
+			add(&tried, p.id)
+		}
+		p.tried = true
 		add(&customers, p.customer)
 		if p.IdempotencyKey != "" {
 			add(&customersOfKeys, p.customer)
@@ -262,9 +258,9 @@ func readNeeds(tx *postgres.Tx, batch []*placing, skipLocked, isRepeated bool) *
 			n.existing[key] = found
 		}, customersOfKeys, keys)
 	}
-	if isRepeated {
+	if len(tried) > 0 {
 		var id uuid.UUID
-		each(tx, `SELECT id FROM orders WHERE id = ANY ($1::uuid[])`, []any{&id}, func() { n.placed[id] = true }, ids)
+		each(tx, `SELECT id FROM orders WHERE id = ANY ($1::uuid[])`, []any{&id}, func() { n.placed[id] = true }, tried)
 	}
 	tx.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error {
 		n.read = time.Now()

@@ -144,8 +144,10 @@ func (open openLines) orders() []uuid.UUID {
 // whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil
 // if it can. open has the lines of the customer's open orders.
 func whyNotPlaced(p Placement, left stock, open openLines, cfg Config) *rest.Error {
-	return cmp.Or(unknownProducts(p, left), mixedCurrencies(p, left), notChargeable(p, left, cfg),
-		outOfStock(p, left, open), tooManyOpen(p, left, open, cfg))
+	if why := cmp.Or(unknownProducts(p, left), mixedCurrencies(p, left)); why != nil {
+		return why
+	}
+	return cmp.Or(notChargeable(p, left, cfg), outOfStock(p, left, open), tooManyOpen(p, left, open, cfg))
 }
 
 func unknownProducts(p Placement, left stock) *rest.Error {

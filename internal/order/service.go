@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
 
 	"example.com/shop/internal/batch"
 	"example.com/shop/internal/delay"
@@ -52,7 +53,7 @@ type Service struct {
 	metrics metrics
 
 	placements *batch.Batcher[*placing] // the placements that wait for their batches
-	turns      *postgres.KeyGate        // for the placements that wait for a locked product
+	waits      singleflight.Group       // the waits for locked products, by the products' ids
 }
 
 // NewService returns a service for the orders of a store. It registers its metrics with reg.
@@ -73,7 +74,6 @@ func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prome
 	}
 	service := &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg)}
 	service.placements = service.newBatcher()
-	service.turns = postgres.NewKeyGate(turnsPerProduct, turnWait)
 	return service
 }
 

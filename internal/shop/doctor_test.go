@@ -19,7 +19,7 @@ func TestDoctor(t *testing.T) {
 		"no fault": {func(*testing.T, *testApp) {}, nil},
 		"Redis wiped": {func(t *testing.T, a *testApp) {
 			testenv.Must(t, a.Redis.FlushDB(t.Context()).Err())
-		}, []string{"FAIL  tasks", "shop reconcile"}},
+		}, []string{"FAIL  tasks", "run the command reconcile"}},
 		"no worker": {func(t *testing.T, a *testApp) {
 			testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In("1", -time.Minute)))
 		}, []string{"FAIL  worker", "1 tasks are due", "the oldest for 1m"}},
