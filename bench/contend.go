@@ -180,7 +180,8 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 	}
 	c.closers = append(c.closers, func() { env.Redis.Close() })
 
-	orders := order.NewService(order.NewStore(gdb), c, order.Config{Options: order.Options{OrderTimeout: time.Hour}}, log, prometheus.NewRegistry())
+	cfg := order.Config{Options: order.Options{OrderTimeout: time.Hour}}
+	orders := order.NewService(order.NewStore(gdb), c, cfg, log, prometheus.NewRegistry())
 	env.Orders = timeout.NewTable(gdb, order.CancelKind, c.counting(orders.Rows()), log)
 	env.Handle = c.placing.failing(env.Orders.Handle)
 	env.Cancel = func(ctx context.Context, ids ...string) ([]contender.Order, error) {
@@ -202,7 +203,9 @@ func (c *child) clean(ctx context.Context) error {
 
 // listen prepares the shop's REST interface, as cmd/shop does, but without a log of requests.
 func (c *child) listen(orders *order.Service) (err error) {
-	tokens, err := rest.NewTokens(rest.TokenConfig{Key: []byte(tokenKey), Issuer: "bench", Audience: "bench", Cookie: "bench", CookiePath: "/"})
+	tokens, err := rest.NewTokens(rest.TokenConfig{
+		Key: []byte(tokenKey), Issuer: "bench", Audience: "bench", Cookie: "bench", CookiePath: "/",
+	})
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,8 @@ func signUp(ctx context.Context, client *http.Client, addr string) (token string
 }
 
 func placeOrder(ctx context.Context, client *http.Client, addr, token, product string) error {
-	_, err := post(ctx, client, "http://"+addr+"/api/orders", token, `{"items":[{"product_id":"`+product+`","quantity":1}]}`)
+	body := `{"items":[{"product_id":"` + product + `","quantity":1}]}`
+	_, err := post(ctx, client, "http://"+addr+"/api/orders", token, body)
 	return err
 }
 

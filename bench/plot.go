@@ -80,7 +80,8 @@ func (d *drawing) svg(height float64, title string) string {
 func (d *drawing) verticals(a axis, bottom float64) {
 	for _, value := range a.ticks() {
 		x := a.at(value)
-		d.add(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%.1f" stroke="%s" stroke-opacity="0.3"/>`, x, plotMargin-10, x, bottom, limitColor)
+		d.add(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%.1f" stroke="%s" stroke-opacity="0.3"/>`,
+			x, plotMargin-10, x, bottom, limitColor)
 		d.text(x, bottom+16, "middle", textColor, label(value))
 	}
 }
@@ -129,7 +130,8 @@ func (r *report) barPlot(title string, m metric, limits ...string) string {
 		values := r.results.of(name, m)
 		middle := median(values)
 		d.text(nameWidth-8, y+13, "end", textColor, name)
-		d.add(`<rect x="%d" y="%.1f" width="%.1f" height="%d" fill="%s"/>`, nameWidth, y+3, max(a.at(middle)-nameWidth, 1), rowHeight-6, colorOf(name))
+		d.add(`<rect x="%d" y="%.1f" width="%.1f" height="%d" fill="%s"/>`,
+			nameWidth, y+3, max(a.at(middle)-nameWidth, 1), rowHeight-6, colorOf(name))
 		d.add(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#212529"/>`,
 			a.at(slices.Min(values)), y+rowHeight/2, a.at(slices.Max(values)), y+rowHeight/2)
 		d.text(a.at(slices.Max(values))+6, y+14, "start", textColor, fmt.Sprintf("%.0f", middle))
@@ -176,7 +178,8 @@ func (r *report) linePlot(title string) string {
 	var d drawing
 	d.verticals(x, top+height)
 	for _, value := range y.ticks() {
-		d.add(`<line x1="60" y1="%.1f" x2="%d" y2="%.1f" stroke="%s" stroke-opacity="0.3"/>`, y.at(value), plotWidth-nameWidth, y.at(value), limitColor)
+		d.add(`<line x1="60" y1="%.1f" x2="%d" y2="%.1f" stroke="%s" stroke-opacity="0.3"/>`,
+			y.at(value), plotWidth-nameWidth, y.at(value), limitColor)
 		d.text(52, y.at(value)+4, "end", textColor, label(value))
 	}
 	type end struct {

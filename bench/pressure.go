@@ -131,9 +131,9 @@ func (t *trial) firstDeadline() time.Time {
 // pressureLead returns the time from the placement of an order to its deadline.
 func (t *trial) pressureLead() time.Duration { return t.Pressure.Lead + t.info.Ahead }
 
-// load places orders at a rate, whose deadlines begin at first, and waits until they are cancelled. Each placement comes
-// earlier than its deadline by the lead. Placements go on until the deadlines have lasted for a time, so that all orders
-// of this time are cancelled while others are placed.
+// load places orders at a rate, whose deadlines begin at first, and waits until they are cancelled. Each placement
+// comes earlier than its deadline by the lead. Placements go on until the deadlines have lasted for a time, so that all
+// orders of this time are cancelled while others are placed.
 func (t *trial) load(ctx context.Context, first time.Time, rate int, lasting time.Duration) error {
 	placed, due := 0, first
 	for at := time.Duration(0); at < lasting+t.pressureLead(); at += t.Pressure.Interval {
@@ -166,8 +166,8 @@ func (t *trial) holdSnapshot(ctx context.Context, lasting time.Duration) error {
 	return ctx.Err()
 }
 
-// reportBloat reports the sizes of the tables and of the index of deadlines, in bytes for each order that was placed, and
-// the memory. empty is the usage before the first order.
+// reportBloat reports the sizes of the tables and of the index of deadlines, in bytes for each order that was placed,
+// and the memory. empty is the usage before the first order.
 func (t *trial) reportBloat(ctx context.Context, empty usage) error {
 	u, err := t.usage(ctx, t.w)
 	if err != nil {

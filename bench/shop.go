@@ -19,7 +19,8 @@ func (s *servers) empty(ctx context.Context) error {
 	return s.exec(ctx,
 		`TRUNCATE orders, products, outbox CASCADE`,
 		fmt.Sprintf(`INSERT INTO products (id, name, price_cents, currency, supply, available)
-			SELECT ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 'product ' || n, 100, 'EUR', 1000000000, 1000000000
+			SELECT ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 'product ' || n, 100, 'EUR',
+				1000000000, 1000000000
 			FROM generate_series(1, %d) AS n`, products),
 		`VACUUM ANALYZE`)
 }

@@ -107,8 +107,8 @@ func (s *Server) Stop() error { return errors.Join(s.broker.kill(), s.epmd.kill(
 // Kill kills the server (SIGKILL), which keeps its data.
 func (s *Server) Kill() error { return s.broker.kill() }
 
-// Restart starts the server again after [Server.Kill] with the same address. If another process uses one of the server's
-// ports for a short time, as a client's connection does, Restart starts the server once more.
+// Restart starts the server again after [Server.Kill] with the same address. If another process uses one of the
+// server's ports for a short time, as a client's connection does, Restart starts the server once more.
 func (s *Server) Restart(ctx context.Context) error {
 	return whilePortTaken(func() error { return s.startBroker(ctx) })
 }
@@ -167,7 +167,8 @@ func (s *Server) portTaken() bool {
 		return true
 	}
 	log, err := os.ReadFile(s.broker.logPath)
-	return err == nil && (bytes.Contains(log, []byte("eaddrinuse")) || bytes.Contains(log, []byte("dist_port_already_used")))
+	return err == nil &&
+		(bytes.Contains(log, []byte("eaddrinuse")) || bytes.Contains(log, []byte("dist_port_already_used")))
 }
 
 // environment returns the server's whole environment, so that neither the machine's configuration nor RABBITMQ_

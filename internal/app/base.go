@@ -68,7 +68,8 @@ type Base struct {
 // newer schema: during a rolling update processes of the older version continue to run, and after a rollback they
 // start. Redis may be down.
 func Connect(ctx context.Context, cfg Config, log *slog.Logger, others ...migrations.Set) (*Base, error) {
-	db, err := OpenDatabase(ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns, postgres.IndexPlans, rereader(cfg.DatabaseURLFile))
+	db, err := OpenDatabase(
+		ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns, postgres.IndexPlans, rereader(cfg.DatabaseURLFile))
 	if err != nil {
 		return nil, err
 	}

@@ -44,8 +44,8 @@ func (c *Migrate) Run(
 	return finish(ctx, db)
 }
 
-// MigrateUp is [migrations.Apply] for the database at a URL. It connects on its own, because the sessions of package postgres end a statement after five seconds, and a
-// migration may take longer.
+// MigrateUp is [migrations.Apply] for the database at a URL. It connects on its own, because the sessions of package
+// postgres end a statement after five seconds, and a migration may take longer.
 func MigrateUp(ctx context.Context, databaseURL string, out io.Writer, others ...migrations.Set) error {
 	db, err := postgres.Connect(databaseURL)
 	if err != nil {

@@ -121,8 +121,8 @@ const takeSQL = `
 	  AND kind = $1 AND created_at <= now() - $2 * interval '1 microsecond' AND created_at > '-infinity'
 	ORDER BY created_at LIMIT $3 OFFSET $4 FOR UPDATE SKIP LOCKED`
 
-// take passes up to limit messages that are older than grace to publish, after the oldest ones whose number is skip, and
-// removes those that publish has published. It commits only then, so a crash in between leaves all of them in the
+// take passes up to limit messages that are older than grace to publish, after the oldest ones whose number is skip,
+// and removes those that publish has published. It commits only then, so a crash in between leaves all of them in the
 // outbox. It returns the number of the messages that it has taken, and the error of publish.
 func (o *Outbox) take(
 	ctx context.Context, grace time.Duration, limit, skip int, publish func([]Message) (published []Message, err error),

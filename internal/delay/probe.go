@@ -62,8 +62,8 @@ func (q *Queue) Probe(ctx context.Context) error {
 func (q *Queue) tryCommands(ctx context.Context, id string) error {
 	s := q.shards[0]
 	for _, command := range [][]any{
-		{"TIME"}, {"ZADD", s.due, "LT", 1, id}, {"ZRANGE", s.due, 0, 0}, {"ZRANGEBYSCORE", s.due, 0, 1}, {"ZSCORE", s.due, id},
-		{"ZMSCORE", s.due, id}, {"ZCARD", s.due}, {"ZCOUNT", s.due, 0, 1}, {"ZREM", s.due, id},
+		{"TIME"}, {"ZADD", s.due, "LT", 1, id}, {"ZRANGE", s.due, 0, 0}, {"ZRANGEBYSCORE", s.due, 0, 1},
+		{"ZSCORE", s.due, id}, {"ZMSCORE", s.due, id}, {"ZCARD", s.due}, {"ZCOUNT", s.due, 0, 1}, {"ZREM", s.due, id},
 		{"HSET", s.attempts, id, 1}, {"HGET", s.attempts, id}, {"HMGET", s.attempts, id}, {"HDEL", s.attempts, id},
 	} {
 		if err := q.rdb.Do(ctx, command...).Err(); err != nil && !errors.Is(err, redis.Nil) {

@@ -96,8 +96,8 @@ func (q *Queue) Schedule(ctx context.Context, msgs ...Message) error {
 	return nil
 }
 
-// scheduleByShard schedules the messages of each shard on its own, so that a shard whose Redis does not answer, or whose
-// key has a wrong type, keeps no other one waiting. It returns the scheduled messages, and the error of a shard.
+// scheduleByShard schedules the messages of each shard on its own, so that a shard whose Redis does not answer, or
+// whose key has a wrong type, keeps no other one waiting. It returns the scheduled messages, and the error of a shard.
 func (q *Queue) scheduleByShard(ctx context.Context, msgs []Message) (scheduled []Message, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup

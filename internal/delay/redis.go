@@ -20,8 +20,8 @@ import (
 // There the user and the password are the Sentinels', and the parameters username and password are the master's.
 //
 // Connect does not dial. If Redis is down, the first command returns an error. Before each connection the client reads
-// the URL again by reread, if it is not nil, because the user and the password may have been changed since. While reread
-// fails, the client uses the first ones.
+// the URL again by reread, if it is not nil, because the user and the password may have been changed since. While
+// reread fails, the client uses the first ones.
 func Connect(redisURL string, reread func() (string, error)) (redis.UniversalClient, error) {
 	server, err := parseURL(redisURL)
 	if err != nil {

@@ -34,8 +34,8 @@ type More struct {
 	State  func() map[string]any
 }
 
-// Part is the faults of a process that uses a private Redis, and runs its workers, so that it can pause them. A repeated
-// request has no further effect, except that redis-wipe wipes Redis again. The REST contract is openapi.yaml.
+// Part is the faults of a process that uses a private Redis, and runs its workers, so that it can pause them. A
+// repeated request has no further effect, except that redis-wipe wipes Redis again. The REST contract is openapi.yaml.
 func Part(redis devstack.Server, more More, log *slog.Logger) app.Part {
 	f := &faults{redis: redis, more: more, log: log, switchWorker: make(chan struct{})}
 	f.known = map[string]Action{
@@ -121,8 +121,8 @@ func (f *faults) wipeRedis(ctx context.Context) error {
 	return nil
 }
 
-// pauseWorker returns the fault that pauses or resumes the workers. It waits until runWorkers receives. It stops waiting
-// when ctx ends, because runWorkers no longer receives after the demo has begun to stop.
+// pauseWorker returns the fault that pauses or resumes the workers. It waits until runWorkers receives, or until ctx
+// ends, because runWorkers no longer receives after the demo has begun to stop.
 func (f *faults) pauseWorker(paused bool) Action {
 	return func(ctx context.Context) error {
 		if f.workerPaused.Load() == paused {

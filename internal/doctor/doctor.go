@@ -18,8 +18,8 @@ type Command struct {
 	Full bool `name:"full" help:"Check the invariants on every row, and not only on those that are open or ended lately."`
 }
 
-// Run opens a process, checks it and its database, and prints a line for each check. It returns [app.ErrFailed] if a check
-// fails.
+// Run opens a process, checks it and its database, and prints a line for each check. It returns [app.ErrFailed] if a
+// check fails.
 func (o *Command) Run(ctx context.Context, program app.Program, open app.Opener) error {
 	d := printer{out: program.Out}
 	p, err := o.Open(ctx, program, open)

@@ -214,8 +214,8 @@ func (c *Client) RowOf(a Answer) Row {
 	return i
 }
 
-// WaitForTimeout waits until a row is cancelled by its timeout, and returns the time from its deadline until then. A row
-// that is pending for much longer than any bound fails the test at once. The database has the machine's clock.
+// WaitForTimeout waits until a row is cancelled by its timeout, and returns the time from its deadline until then. A
+// row that is pending for much longer than any bound fails the test at once. The database has the machine's clock.
 func (c *Client) WaitForTimeout(id string) time.Duration {
 	c.T.Helper()
 	before := pressureNow()

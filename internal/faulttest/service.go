@@ -101,8 +101,8 @@ type Service struct {
 	// another end of a row, a load reports histories that no row can have.
 	Decode func(body []byte) (Row, error)
 	// Rejections maps the type of a problem to the reason that the model knows. A problem that is not here is reported
-	// as unexpected. Customers use a key twice only if [RejectedReuse] is here. The tests expect that a service rejects calls because of overload, of exhausted shared rows or of
-	// bounds only if these reasons are here.
+	// as unexpected. Customers use a key twice only if [RejectedReuse] is here. The tests expect that a service rejects
+	// calls because of overload, of exhausted shared rows or of bounds only if these reasons are here.
 	Rejections map[string]Rejection
 
 	// The tables.

@@ -29,7 +29,8 @@ func (r *Reconciler) lock(ctx context.Context) (*sql.Tx, error) {
 	}
 	var locked bool
 	err = tx.QueryRowContext(ctx, `
-		SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) FROM set_config('idle_in_transaction_session_timeout', $2, true)`,
+		SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))
+		FROM set_config('idle_in_transaction_session_timeout', $2, true)`,
 		"reconcile "+r.kind, strconv.FormatInt(r.lockIdle.Milliseconds(), 10)).Scan(&locked)
 	switch {
 	case err != nil:

@@ -52,7 +52,8 @@ type pendingRows interface {
 // New returns a reconciler of a table whose rows are timed out by the tasks of a kind. It keeps its lock and its
 // reports in db. An error describes an invalid field of cfg.
 func New(
-	db *sql.DB, kind string, table pendingRows, queue *delay.Queue, cfg Config, log *slog.Logger, reg prometheus.Registerer,
+	db *sql.DB, kind string, table pendingRows, queue *delay.Queue, cfg Config,
+	log *slog.Logger, reg prometheus.Registerer,
 ) (*Reconciler, error) {
 	cfg, schedule, interval, err := cfg.withDefaults()
 	if err != nil {

@@ -78,7 +78,8 @@ func (t *Tokens) Issue(customer uuid.UUID) (string, error) {
 // time until it expires.
 func (t *Tokens) Customer(token string) (customer uuid.UUID, left time.Duration, err error) {
 	var claims jwt.RegisteredClaims
-	if _, err := t.parser.ParseWithClaims(token, &claims, func(*jwt.Token) (any, error) { return t.cfg.Key, nil }); err != nil {
+	key := func(*jwt.Token) (any, error) { return t.cfg.Key, nil }
+	if _, err := t.parser.ParseWithClaims(token, &claims, key); err != nil {
 		return uuid.Nil, 0, err
 	}
 	if customer, err = keyset.ParseID(claims.Subject); err != nil {

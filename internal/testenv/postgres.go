@@ -168,7 +168,8 @@ func postgresURL() (string, error) {
 func (p *postgres) makeTemplate(ctx context.Context) error {
 	// PostgreSQL 15 and later write a copy to the WAL, too, which takes more than twice the processor time. Earlier
 	// ones only copy the files.
-	const chooses = `SELECT CASE WHEN current_setting('server_version_num')::int < 150000 THEN '' ELSE ' STRATEGY file_copy' END`
+	const chooses = `
+		SELECT CASE WHEN current_setting('server_version_num')::int < 150000 THEN '' ELSE ' STRATEGY file_copy' END`
 	if err := p.admin.QueryRowContext(ctx, chooses).Scan(&p.strategy); err != nil {
 		return fmt.Errorf("read the server's version: %w", err)
 	}

@@ -31,8 +31,8 @@ type Spans func(ctx context.Context, ids []string) ([][]byte, error)
 
 // New returns a tracer, which traces the statements and the commands of a process, if a standard variable of
 // OpenTelemetry names a collector: OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. Otherwise it
-// returns nil, which traces nothing. The other variables, such as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, have their usual meaning, except
-// that the protocol must be http/protobuf.
+// returns nil, which traces nothing. The other variables, such as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, have
+// their usual meaning, except that the protocol must be http/protobuf.
 func New(b *app.Base, name string, spans Spans) (*Tracer, error) {
 	if !enabled() {
 		return nil, nil
@@ -71,10 +71,10 @@ func enabled() bool {
 }
 
 func checkProtocol() error {
-	const name = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
-	if protocol := cmp.Or(os.Getenv(name), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf"); protocol != "http/protobuf" {
-		return fmt.Errorf("the protocol of OpenTelemetry is %q: set %s=http/protobuf, "+
-			"which collectors receive at port 4318", protocol, name)
+	const name, want = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"
+	if protocol := cmp.Or(os.Getenv(name), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), want); protocol != want {
+		return fmt.Errorf("the protocol of OpenTelemetry is %q: set %s=%s, "+
+			"which collectors receive at port 4318", protocol, name, want)
 	}
 	return nil
 }

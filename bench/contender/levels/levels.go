@@ -23,8 +23,9 @@ import (
 
 // Contenders has the one variant.
 var Contenders = []contender.Info{{
-	Name:     "fixed delay levels",
-	Way:      "A FIFO queue for each of RocketMQ 4's 18 delays; movers watch the heads, and a consumer group reads what is due.",
+	Name: "fixed delay levels",
+	Way: "A FIFO queue for each of RocketMQ 4's 18 delays; movers watch the heads, and a consumer group reads " +
+		"what is due.",
 	Source:   "https://rocketmq.apache.org/docs/4.x/producer/04message3/",
 	Settings: "Redis Streams, not a broker; RocketMQ's levels, read each 100 ms; 500 orders a move, XAUTOCLAIM after 10 s",
 	Servers:  []contender.Server{contender.Redis},

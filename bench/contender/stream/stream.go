@@ -95,7 +95,8 @@ func (q *Queue) consume(ctx context.Context, consumer string) error {
 // reclaim delivers entries again that a consumer has not acknowledged.
 func (q *Queue) reclaim(ctx context.Context) error {
 	entries, _, err := q.Env.Redis.XAutoClaim(ctx, &redis.XAutoClaimArgs{
-		Stream: q.Key, Group: group, Consumer: q.Env.Process + "-reclaim", MinIdle: minIdle, Start: "0-0", Count: contender.Batch,
+		Stream: q.Key, Group: group, Consumer: q.Env.Process + "-reclaim",
+		MinIdle: minIdle, Start: "0-0", Count: contender.Batch,
 	}).Result()
 	if err != nil {
 		return err

@@ -31,7 +31,8 @@ import (
 // interval is the sleep of a consumer that found no more due members. It is this benchmark's choice.
 const interval = time.Second
 
-const settings = "8 consumers, each sleeps 1 s when nothing is due (the source: 0.5 s, when the set is empty); scores in ms"
+const settings = "8 consumers, each sleeps 1 s when nothing is due (the source: 0.5 s, when the set is empty); " +
+	"scores in ms"
 
 const article = "https://github.com/Tyson0314/Java-learning/blob/master/docs/advance/system-design/" +
 	"2-order-timeout-auto-cancel.md"
