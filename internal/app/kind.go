@@ -57,12 +57,12 @@ func (k *Kind) components() []Component {
 // Kinds holds all kinds of task of a process. Its methods combine the results of all kinds.
 type Kinds []*Kind
 
-// probe logs what Redis refuses, so that the start of a process names a missing right.
-func (all Kinds) probe(ctx context.Context, log *slog.Logger) {
+// checkRights logs what Redis refuses, so that the start of a process names a missing right.
+func (all Kinds) checkRights(ctx context.Context, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	for _, k := range all {
-		if err := k.Queue.Probe(ctx); err != nil && ctx.Err() == nil {
+		if err := k.Queue.CheckRights(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("the queue does not work until Redis permits this", "kind", k.Name, "error", err)
 		}
 	}

@@ -126,7 +126,7 @@ func (p *Process) Run(ctx context.Context, ln net.Listener) error {
 			running.Go(func() error { return c.Run(ctx) })
 		}
 	}
-	running.Go(func() error { p.Kinds.probe(ctx, p.Log); return nil })
+	running.Go(func() error { p.Kinds.checkRights(ctx, p.Log); return nil })
 	if p.Has(Worker) {
 		running.Go(func() error { return workers(ctx) })
 	}

@@ -132,7 +132,7 @@ func (c checker) redis(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return c.ofEachKind(func(ctx context.Context, k *app.Kind) error { return k.Queue.Probe(ctx) })(ctx)
+	return c.ofEachKind(func(ctx context.Context, k *app.Kind) error { return k.Queue.CheckRights(ctx) })(ctx)
 }
 
 // The doctor reports only what is older than these limits, because a busy machine may pause for some seconds.

@@ -20,8 +20,8 @@ var leastRights = []string{
 
 func leastRightsBut(rights ...string) []string { return append(slices.Clone(leastRights), rights...) }
 
-// TestProbeNamesWhatRedisRefuses has Redis refuse something, and checks that the error names it.
-func TestProbeNamesWhatRedisRefuses(t *testing.T) {
+// TestRightsInRedis has Redis refuse something, and checks that the error names it.
+func TestRightsInRedis(t *testing.T) {
 	for name, test := range map[string]struct {
 		server []string // options
 		user   []string // the rights of a user; nil: the default user
@@ -49,9 +49,9 @@ func TestProbeNamesWhatRedisRefuses(t *testing.T) {
 				testenv.Must(t, connect(t, url).Do(t.Context(), args...).Err())
 				url = strings.Replace(url, "redis://", "redis://shop:secret@", 1)
 			}
-			err := newQueue(t, connect(t, url), 1).Probe(t.Context())
+			err := newQueue(t, connect(t, url), 1).CheckRights(t.Context())
 			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
-				t.Errorf("Probe returns %v, want an error with %q", err, test.want)
+				t.Errorf("CheckRights returns %v, want an error with %q", err, test.want)
 			}
 			if n, _ := connect(t, server.URL()).DBSize(t.Context()).Result(); n > 0 {
 				t.Errorf("%d keys are left", n)
@@ -60,14 +60,14 @@ func TestProbeNamesWhatRedisRefuses(t *testing.T) {
 	}
 }
 
-// TestProbeOfACluster probes a cluster, and a server that is away.
-func TestProbeOfACluster(t *testing.T) {
+// TestRightsInACluster probes a cluster, and a server that is away.
+func TestRightsInACluster(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		testenv.Must(t, newQueue(t, rdb, 4).Probe(t.Context()))
+		testenv.Must(t, newQueue(t, rdb, 4).CheckRights(t.Context()))
 	})
-	err := newQueue(t, connect(t, "redis://127.0.0.1:1"), 1).Probe(t.Context())
+	err := newQueue(t, connect(t, "redis://127.0.0.1:1"), 1).CheckRights(t.Context())
 	if _, answered := errors.AsType[redis.Error](err); err == nil || answered {
-		t.Errorf("Probe of a server that is away returns %v, want an error that Redis has not answered", err)
+		t.Errorf("CheckRights of a server that is away returns %v, want an error that Redis has not answered", err)
 	}
 }
 
