@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -304,4 +305,16 @@ func TestNoFalseRepairs(t *testing.T) {
 		}
 		return swept == enough
 	})
+}
+
+// scheduleAll schedules a task for each id, due after left.
+func scheduleAll(t testing.TB, a *testApp, ids []string, left time.Duration) {
+	t.Helper()
+	for page := range slices.Chunk(ids, 1000) {
+		msgs := make([]delay.Message, len(page))
+		for i, id := range page {
+			msgs[i] = delay.In(id, left)
+		}
+		testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), msgs...))
+	}
 }

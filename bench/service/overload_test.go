@@ -1,4 +1,4 @@
-package e2e
+package service
 
 import (
 	"cmp"
@@ -15,7 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"example.com/shop/e2e/loadtest"
+	"example.com/shop/bench/loadtest"
 	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
@@ -26,7 +26,7 @@ var (
 	overloadProducts = flag.Int("overload.products", 1,
 		"the number of products that the customers of BenchmarkOverload want")
 	overloadSVG = flag.String("overload.svg", "",
-		"the file to draw the result of BenchmarkOverload to, such as ../docs/overload.svg")
+		"the file to draw the result of BenchmarkOverload to, such as ../../docs/overload.svg")
 )
 
 // BenchmarkOverload offers orders at rates from half the capacity to four times the capacity. The capacity is
@@ -70,7 +70,7 @@ func newOverload(b *testing.B) *overload {
 	b.Helper()
 	s := &overload{b: b, next: time.Now()}
 	s.pinned = separate(b, func() {
-		s.Site = loadtest.NewSite(b, orders, *overloadProducts, envTimeout+"="+period().String())
+		s.Site = loadtest.NewSite(b, orders, *overloadProducts, orders.TimeoutVariable()+"="+period().String())
 	})
 	s.probe = s.Process.SignUp()
 	return s
