@@ -187,7 +187,7 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	}
 	d.use(t)
 	if !isBroken() {
-		testenv.Must(t, d.Check(s))
+		testenv.Must(t, d.check(s))
 	}
 	if n.Front != nil {
 		d.front = n.Front(d)
