@@ -66,7 +66,8 @@ paths:
 	}
 	rider := &Client{service: s, T: t, Base: server.URL}
 	testenv.Must(t, rider.signUp())
-	d := &Deployment{Site: &Site{Service: s}, front: server.URL}
+	api := &Member{&Process{URL: server.URL}, "api"}
+	d := &Deployment{Site: &Site{Service: s}, processes: []*Member{api}}
 	v := &Visit{Load: &Load{d: d}, Customer: rider, unknown: map[int]int{}}
 	for _, o := range []Operation{Create, Create, Confirm} {
 		if !v.Call(o) || v.wrong != nil {
