@@ -45,13 +45,6 @@ var secretsOfAPI = []string{
 // validOptions returns options that validate accepts, with as few parts as possible.
 func validOptions() shop.Serve { return withServers(parsedOptions(secretsOfAPI...)) }
 
-// fullOptions returns options that validate accepts, with a value for each secret and each URL, so that no part is left
-// out.
-func fullOptions(t testing.TB) shop.Serve {
-	t.Helper()
-	return withServers(parsedOptions(programtest.SampleFlags(programtest.Options(t, &commands{}), "serve")...))
-}
-
 func TestValidate(t *testing.T) {
 	tests := []validation{
 		{"valid", func(*shop.Serve) {}, nil},
