@@ -78,13 +78,6 @@ func TestPage(t *testing.T) {
 	page.WaitFor(shoptest.AnOrder+":nth-child(4)", "Paid at")
 }
 
-// setQuantity fills in the quantity of a product.
-func setQuantity(page *browsertest.Tab, product string, quantity int) {
-	page.WaitFor("#products", product) // the page may be live before it shows the products
-	const set = `document.querySelector('#products [aria-label^="Quantity of %s"]').value = %d`
-	browsertest.Eval[int](page, fmt.Sprintf(set, product, quantity))
-}
-
 // TestPageSecondCustomer opens one shop as two customers. Each sees its own orders, and the same stock.
 func TestPageSecondCustomer(t *testing.T) {
 	shoptest.PageTest(t)
