@@ -77,9 +77,6 @@ type Service struct {
 	// SignUp is the path of the request that creates a customer. The answer has the customer's token. "": requests need
 	// no token.
 	SignUp string
-	// OtherSignUp is SignUp for another kind of user, such as a driver or staff. Each customer has one of them, who
-	// sends the requests with [Request.Other]. "": there is no other kind.
-	OtherSignUp string
 	// Collection is the path below which each row has the path of its id.
 	Collection string
 	// Actions return the requests that confirm, cancel and extend a row. They get the path of the row, and the body of
