@@ -60,7 +60,6 @@ type Deployment struct {
 	load     *Load              // the last one
 	Plans    []string           // of the visits of a load
 	Kinds    []string           // of the tasks
-	stocked  map[string]int     // how many units of each shared row were free when the deployment began
 	Party    Party              // nil: none
 	redis    *devstack.Redis    // nil: shared, or the stand-in
 	pair     *testenv.RedisPair // nil without needs.redisPair; its master is redis
@@ -172,7 +171,6 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	if s.Shared != nil {
 		d.Exec(s.Shared.Stock)
 	}
-	d.stocked = d.supplies()
 	processes := n.Processes
 	if processes == nil {
 		processes = []string{"api", "api", "worker", "worker", "relay", "reconciler", "reconciler"}
