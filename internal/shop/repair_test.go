@@ -21,13 +21,6 @@ import (
 
 // These tests sweep with a real PostgreSQL and a real Redis. Those of package reconcile have the other repairs.
 
-// The keys of a queue with one shard.
-const (
-	keyPrefix   = "delay:{" + order.CancelKind + ":0}:"
-	dueKey      = keyPrefix + "due"
-	attemptsKey = keyPrefix + "attempts"
-)
-
 // sweep runs a sweep, and returns its report without the times.
 func sweep(t testing.TB, a *testApp) reconcile.Report {
 	t.Helper()
