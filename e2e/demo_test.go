@@ -196,28 +196,3 @@ func alive(pid int) bool {
 	fields := faulttest.StatOf(pid)
 	return fields != nil && fields[0] != "Z"
 }
-
-// TestFirstCommands runs what a newcomer may try first.
-func TestFirstCommands(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		args string
-		code int
-		want string
-	}{
-		"help":                     {"help", 0, "Run the service"},
-		"help for a command":       {"help demo", 0, "Usage: shop demo"},
-		"the version":              {"--version", 0, "shop "},
-		"no command":               {"", 2, "missing a command"},
-		"a port that cannot exist": {"demo --http-addr=127.0.0.1:99999", 2, "invalid port"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cmd := orders.Command(t, nil, strings.Fields(test.args)...)
-			out, _ := cmd.CombinedOutput()
-			if code := cmd.ProcessState.ExitCode(); code != test.code || !strings.Contains(string(out), test.want) {
-				t.Errorf("shop %s exits with %d and prints %q, want %d and %q", test.args, code, out, test.code,
-					test.want)
-			}
-		})
-	}
-}
