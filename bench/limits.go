@@ -11,9 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/bench/contender"
+	"example.com/shop/bench/pgbench"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/order/ordertest/pgbench"
 	"example.com/shop/internal/timeout"
 )
 

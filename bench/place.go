@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/bench/contender"
-	"example.com/shop/internal/order/ordertest/pgbench"
+	"example.com/shop/bench/pgbench"
 )
 
 // placeClients is the number of clients that place orders over HTTP. Each sends its next request when it has the

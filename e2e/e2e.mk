@@ -1,7 +1,4 @@
-.PHONY: bench screenshots
-
-bench: ## Run the benchmarks of the README
-	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./e2e ./internal/shop
+.PHONY: screenshots
 
 screenshots: ## Make the README's pictures of the pages
 	TEST_ALL=1 go test ./e2e -count=1 -run 'TestPageDemo|TestPageFilm' -screenshots ../docs

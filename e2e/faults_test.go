@@ -14,7 +14,6 @@ func TestKilledBeforeRedis(t *testing.T)       { faulttest.CrashBeforeRedis(t, o
 func TestRedisDown(t *testing.T)               { faulttest.RedisDown(t, orders) }
 func TestRolesApart(t *testing.T)              { faulttest.RolesApart(t, orders) }
 func TestDrain(t *testing.T)                   { faulttest.Drain(t, orders) }
-func TestGracefulStop(t *testing.T)            { faulttest.GracefulStop(t, orders) }
 func TestOrdersThatCannotTimeOut(t *testing.T) { faulttest.Stuck(t, orders) }
 func TestRedisFaults(t *testing.T)             { faulttest.Faults(t, orders, orders.RedisFaults()...) }
 func TestProcessFaults(t *testing.T) {

@@ -81,6 +81,13 @@ func buyWithoutAnswers(t *testing.T, page *browsertest.Tab, reload func(script s
 	page.WaitFor(shoptest.AnOrder, "left to pay")
 }
 
+// setQuantity fills in the quantity of a product.
+func setQuantity(page *browsertest.Tab, product string, quantity int) {
+	page.WaitFor("#products", product) // the page may be live before it shows the products
+	const set = `document.querySelector('#products [aria-label^="Quantity of %s"]').value = %d`
+	browsertest.Eval[int](page, fmt.Sprintf(set, product, quantity))
+}
+
 // buyFromOverloadedShop rejects a purchase because the service is overloaded, more often than the page repeats a
 // request. The page must wait as long as the service says, and offer to repeat the purchase with the same idempotency
 // key.

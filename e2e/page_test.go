@@ -78,33 +78,6 @@ func TestPage(t *testing.T) {
 	page.WaitFor(shoptest.AnOrder+":nth-child(4)", "Paid at")
 }
 
-// setQuantity fills in the quantity of a product.
-func setQuantity(page *browsertest.Tab, product string, quantity int) {
-	page.WaitFor("#products", product) // the page may be live before it shows the products
-	const set = `document.querySelector('#products [aria-label^="Quantity of %s"]').value = %d`
-	browsertest.Eval[int](page, fmt.Sprintf(set, product, quantity))
-}
-
-// TestPageSecondCustomer opens one shop as two customers. Each sees its own orders, and the same stock.
-func TestPageSecondCustomer(t *testing.T) {
-	shoptest.PageTest(t)
-	p := slowSite(t)
-	first := shoptest.ShopTab(t, p)
-	first.Click(shoptest.BuyBeans)
-	first.WaitFor(shoptest.AnOrder, "left to pay")
-	second := shoptest.ShopTab(t, p) // ShopTab checks that it has no orders
-	second.WaitFor("#products", "9,999 left")
-	first.Click(shoptest.PayOrder)
-	first.WaitFor(shoptest.AnOrder, "Paid at")
-	second.Click(shoptest.BuyBeans)
-	second.WaitFor(shoptest.AnOrder+" .countdown", "9:5")
-	first.WaitFor("#products", "9,998 left")
-	if first.Count(shoptest.AnOrder) != 1 || second.Count(shoptest.AnOrder) != 1 {
-		t.Errorf("the customers see %d and %d orders, want one each", first.Count(shoptest.AnOrder),
-			second.Count(shoptest.AnOrder))
-	}
-}
-
 // TestPageInOtherBrowsers opens one shop in browsers that are not as usual: the first denies storage to the page; the
 // clock of the second is two hours ahead, and the countdown must follow the server's clock; the third has no mouse.
 func TestPageInOtherBrowsers(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/shop/e2e/loadtest"
+	"example.com/shop/bench/loadtest"
 	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/faulttest"

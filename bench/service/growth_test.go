@@ -21,7 +21,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/shop/e2e/loadtest"
+	"example.com/shop/bench/loadtest"
 	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
@@ -39,7 +39,7 @@ var (
 	growthDir = flag.String("growth.dir", "",
 		"the directory for the data of BenchmarkGrowth, on a disk; some 3 kB for each ended order")
 	placeFor = flag.Duration("place.for", 3500*time.Millisecond,
-		"how long each measurement of placements of BenchmarkGrowth takes")
+		"how long each measurement of placements takes")
 	growthReport = flag.String("growth.report", "",
 		"the file for the report of BenchmarkGrowth; without it the benchmark is skipped")
 )
@@ -227,9 +227,15 @@ func subject(b *testing.B, c *faulttest.Client) string {
 // addPending inserts pending orders that are due in a day or later, and waits until Redis has their tasks.
 func (s *growthSite) addPending(n int) {
 	s.b.Helper()
+	s.addPendingIn(n, 24*time.Hour)
+}
+
+// addPendingIn is [growthSite.addPending] for orders that are due in the given time or later.
+func (s *growthSite) addPendingIn(n int, due time.Duration) {
+	s.b.Helper()
 	const chunk = 50_000
 	for inserted := 0; inserted < n; inserted += chunk {
-		s.exec(growthPendingSQL, min(chunk, n-inserted), 24*time.Hour.Seconds(), 0.1, uuid.New())
+		s.exec(growthPendingSQL, min(chunk, n-inserted), due.Seconds(), 0.1, uuid.New())
 	}
 	testenv.EventuallyWithin(s.b, growthPatience, "Redis has the tasks", func() bool {
 		return !testenv.Query[bool](s.b, s.DB, `SELECT EXISTS (SELECT FROM outbox)`)

@@ -1,8 +1,7 @@
 // Package service measures the shop alone: what an order costs, in processor time and in bytes, whether millions of
 // ended orders make anything slower, and how fast payments settle. The reports are capacity.md, size.md and growth.md
-// in the folder docs of this module. The figures of payments are in its README. The benchmarks need no
-// other contender, so they are tests of package testing, and share the load generator with those of the folder e2e of
-// the module above.
+// in the folder docs of this module. The figures of payments are in its README, and the others in docs/production.md of
+// the module above. The benchmarks need no other contender, so they are benchmarks of package testing.
 package service
 
 import (

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"example.com/shop/e2e/loadtest"
+	"example.com/shop/bench/loadtest"
 	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/shop/e2e/loadtest"
+	"example.com/shop/bench/loadtest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )

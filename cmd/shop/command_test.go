@@ -6,9 +6,6 @@ import (
 	"example.com/shop/internal/testenv/programtest"
 )
 
-// TestSecrets checks each secret of each command, set as a value and in a file.
-func TestSecrets(t *testing.T) { programtest.Secrets(t, func() any { return &commands{} }) }
-
 // TestSecretsHaveFileOptions checks that each secret and the option of its file belong to the same commands.
 func TestSecretsHaveFileOptions(t *testing.T) {
 	programtest.SecretFiles(t, programtest.Options(t, &commands{}))

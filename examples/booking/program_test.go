@@ -28,7 +28,6 @@ func TestBookingOptions(t *testing.T) {
 	options := programtest.Options(t, &commands{})
 	programtest.VariableNames(t, options)
 	programtest.SecretFiles(t, options)
-	programtest.Secrets(t, func() any { return &commands{} })
 }
 
 // TestBookingRoutes checks that each path answers HEAD as it answers GET.

@@ -20,7 +20,6 @@ func TestInviteOptions(t *testing.T) {
 	options := programtest.Options(t, &commands{})
 	programtest.VariableNames(t, options)
 	programtest.SecretFiles(t, options)
-	programtest.Secrets(t, func() any { return &commands{} })
 }
 
 // TestInviteRoutes checks that each path answers HEAD as it answers GET.

@@ -3,6 +3,9 @@ package app
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -51,5 +54,66 @@ func TestExitCodeOutput(t *testing.T) {
 	}
 	if code := ExitCode(errors.New("two\n  lines"), program); code != 1 || out.String() != "test: two lines\n" {
 		t.Errorf("got exit code %d and the output %q, want 1 and one line", code, out.String())
+	}
+}
+
+// TestSecrets sets a secret as a value and in a file, by flags and by the environment.
+func TestSecrets(t *testing.T) {
+	const secret = "a value with spaces inside"
+	files := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(files, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	mounted, padded := file("mounted", secret+"\n"), file("padded", " \t\r\n"+secret+"\r\n\n")
+	empty, blank, missing := file("empty", ""), file("blank", " \n"), filepath.Join(files, "missing")
+	for name, test := range map[string]struct {
+		value, file string
+		want        string
+		wantErr     []string // parts of the error
+	}{
+		"neither":                 {"", "", "", nil},
+		"a value":                 {secret, "", secret, nil},
+		"a value in white space":  {" \t\r\n" + secret + "\n ", "", secret, nil},
+		"a file":                  {"", mounted, secret, nil},
+		"a file with white space": {"", padded, secret, nil},
+		"a blank value":           {" \t\n", "", "", nil}, // the command that needs it reports it as missing
+		"a blank value, a file":   {" ", mounted, secret, nil},
+		"both":                    {secret, mounted, "", []string{"SHOP_SOME_KEY", "SHOP_SOME_KEY_FILE", "not both"}},
+		"a missing file":          {"", missing, "", []string{"SHOP_SOME_KEY_FILE", missing, "no such file"}},
+		"a directory":             {"", files, "", []string{"SHOP_SOME_KEY_FILE", files, "is a directory"}},
+		"an empty file":           {"", empty, "", []string{"SHOP_SOME_KEY_FILE", empty, "empty"}},
+		"a blank file":            {"", blank, "", []string{"SHOP_SOME_KEY_FILE", blank, "empty"}},
+	} {
+		for _, source := range []string{"flags", "environment"} {
+			t.Run(name+" by "+source, func(t *testing.T) {
+				var commands struct {
+					Serve struct{ SomeKey, SomeKeyFile string } `cmd:""`
+				}
+				args := []string{"serve"}
+				if source == "flags" {
+					args = append(args, "--some-key", test.value, "--some-key-file", test.file)
+				} else {
+					t.Setenv("SHOP_SOME_KEY", test.value)
+					t.Setenv("SHOP_SOME_KEY_FILE", test.file)
+				}
+				parser, err := NewParser(Program{Name: "shop", Out: io.Discard, Err: io.Discard}, &commands)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = Parse(parser, args)
+				if got := commands.Serve.SomeKey; (err == nil) != (test.wantErr == nil) || err == nil && got != test.want {
+					t.Fatalf("got %q, %v; want %q", got, err, test.want)
+				}
+				for _, part := range test.wantErr {
+					if !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), secret) {
+						t.Errorf("the error is %v, want %q in it, and not the secret", err, part)
+					}
+				}
+			})
+		}
 	}
 }

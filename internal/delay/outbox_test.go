@@ -210,36 +210,6 @@ func TestRelaySkipsLockedRows(t *testing.T) {
 	}
 }
 
-// TestRelayDrainsWhenRedisIsBack runs the relay during an outage of Redis and after it.
-func TestRelayDrainsWhenRedisIsBack(t *testing.T) {
-	server := testenv.RedisServer(t)
-	o, q := newOutbox(t), newQueue(t, connect(t, server.URL()), 1)
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	write(t, o, time.Hour, "a", "b")
-	r := newRelay(q, o)
-	r.interval, r.maxBackoff = 10*time.Millisecond, 50*time.Millisecond
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
-	testenv.Eventually(t, "a failed run", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
-	if n := backlog(t, o); n != 2 {
-		t.Errorf("%d rows while Redis is down, want 2", n)
-	}
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	testenv.Eventually(t, "drained outbox", func() bool { return backlog(t, o) == 0 })
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if d := depth(t, q); d.Scheduled != 2 {
-		t.Errorf("depth %+v, want 2 scheduled", d)
-	}
-}
-
 // TestBadShardDelaysNoOther has the key of a shard have a wrong type, and more messages of that shard in the outbox than
 // a batch has. The messages of the other shard reach Redis, by the relay and by the publisher.
 func TestBadShardDelaysNoOther(t *testing.T) {
@@ -506,18 +476,6 @@ func hungRedis(t *testing.T) redis.UniversalClient {
 	testenv.Must(t, err)
 	t.Cleanup(func() { hung.Close() })
 	return connect(t, "redis://"+hung.Addr().String())
-}
-
-// TestRelayOnAHungRedis relays to a server that never answers. The rows stay in the outbox.
-func TestRelayOnAHungRedis(t *testing.T) {
-	o := newOutbox(t)
-	write(t, o, time.Hour, "a")
-	if n, _, err := newRelay(newQueue(t, hungRedis(t), 1), o).runOnce(t.Context()); n != 0 || err == nil {
-		t.Errorf("relayed %d messages, %v; want an error", n, err)
-	}
-	if n := backlog(t, o); n != 1 {
-		t.Errorf("%d rows are left, want 1", n)
-	}
 }
 
 // TestBudgetHoldsOnAHungRedis publishes to a server that never answers.

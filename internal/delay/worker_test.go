@@ -372,36 +372,6 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestRedisGone restarts Redis while a worker runs. While Redis is down, each operation of a queue returns an error.
-// The worker goes on afterwards.
-func TestRedisGone(t *testing.T) {
-	server := testenv.RedisServer(t)
-	q := newQueue(t, connect(t, server.URL()), 4)
-	var delivered atomic.Int64
-	w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
-		delivered.Add(int64(len(tasks)))
-		return sameForAll(tasks, Done()), nil
-	}, WorkerConfig{}, withMaxIdle(50*time.Millisecond))
-	defer start(t, w)()
-	scheduleNow(t, q, "before")
-	testenv.Eventually(t, "delivered before", func() bool { return delivered.Load() == 1 })
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	for name, operate := range operations {
-		if err := operate(t.Context(), q); err == nil {
-			t.Errorf("%s succeeded while Redis was down", name)
-		}
-	}
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	testenv.Eventually(t, "delivered after", func() bool {
-		_ = q.Schedule(t.Context(), In("after", 0)) // connections to the killed server may still fail
-		return delivered.Load() >= 2
-	})
-}
-
 // TestRedisOutOfMemory uses a Redis without free memory. It rejects new tasks. The tasks that it holds are delivered,
 // retried, buried and acknowledged, and their leases are renewed and expire.
 func TestRedisOutOfMemory(t *testing.T) {

@@ -1,6 +1,7 @@
 package devstack_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,29 @@ import (
 	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/testenv"
 )
+
+// missingErrors holds the error for each server that a machine may lack, by the server's name in TEST_REQUIRE.
+var missingErrors = map[string]error{"postgres": devstack.ErrNoPostgres, "redis": devstack.ErrNoRedis}
+
+// mustStart skips the test if err says that the machine lacks the server, and fails it for any other error.
+func mustStart(t *testing.T, err error) {
+	t.Helper()
+	for feature, missingErr := range missingErrors {
+		if errors.Is(err, missingErr) {
+			testenv.Skip(t, feature, err.Error())
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func stop(t *testing.T, server interface{ Stop() error }) {
+	t.Helper()
+	if err := server.Stop(); err != nil {
+		t.Error(err)
+	}
+}
 
 // processesOf returns the ids of a server's process and of its children. It finds the server by its directory:
 // PostgreSQL has it on its command line, and Redis has it as its working directory.

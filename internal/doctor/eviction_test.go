@@ -56,20 +56,6 @@ func TestCheckEviction(t *testing.T) {
 	}
 }
 
-// TestCheckEvictedKeys counts the keys that a server has evicted.
-func TestCheckEvictedKeys(t *testing.T) {
-	server := testenv.RedisServer(t)
-	c := withRedis(t, server.URL())
-	testenv.Must(t, c.process.Redis.Set(t.Context(), "key", "value", 0).Err())
-	for _, setting := range [][2]string{{"maxmemory-policy", "allkeys-random"}, {"maxmemory", "1"}} {
-		testenv.Must(t, c.process.Redis.ConfigSet(t.Context(), setting[0], setting[1]).Err())
-	}
-	testenv.Eventually(t, "the key is evicted", func() bool { return c.process.Redis.Exists(t.Context(), "key").Val() == 0 })
-	if got := assessed(t, c); !strings.Contains(got, "it has evicted 1 keys") {
-		t.Errorf("the doctor prints %q, want one evicted key", got)
-	}
-}
-
 // TestCheckSilentRedis asks a server that refuses INFO, and one that does not answer.
 func TestCheckSilentRedis(t *testing.T) {
 	server := testenv.RedisServer(t, "--rename-command", "INFO", "")

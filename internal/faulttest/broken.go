@@ -18,17 +18,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"example.com/shop/internal/testenv"
 )
 
-var (
-	brokenAll  = flag.Bool("broken.all", false, "test each broken service with all faults that are named for it")
-	brokenRuns = flag.Int("broken.runs", 1, "how often each broken service is tested")
-	brokenOut  = flag.String("broken.out", "", "the folder for the outputs of the tests of broken services; \"\": none")
-)
+var brokenAll = flag.Bool("broken.all", false, "test each broken service with all faults that are named for it")
 
 // brokenService is a service whose program breaks the promise on purpose, and whose tables have no constraints that
 // would hide that.
@@ -52,8 +47,7 @@ type change struct {
 //
 // The tests of a broken service run in a process of their own. Its program is built from the changed files of the
 // repository at root. Its databases have no CHECK constraints, and no unique constraints of [Service.Table]. Each fault
-// that is named for it must fail. Without the flag -broken.all only the first one is tried. The result is logged as a
-// matrix.
+// that is named for it must fail. Without the flag -broken.all only the first one is tried.
 func Broken(t *testing.T, s *Service, root string) {
 	list, err := readBroken("broken.txt")
 	testenv.Must(t, err)
@@ -69,26 +63,21 @@ func Broken(t *testing.T, s *Service, root string) {
 	}
 	testenv.Slow(t, "tests of services that are broken on purpose")
 	NeedsProcesses(t)
-	m := matrix{list: list, caught: map[string]map[string]int{}}
 	atOnce := make(chan struct{}, 4) // each runs one fault
 	if *brokenAll {
 		atOnce = make(chan struct{}, 1) // each runs some faults at the same time
 	}
-	t.Run("caught", func(t *testing.T) {
-		for i, b := range list {
-			t.Run(b.name, func(t *testing.T) {
-				t.Parallel()
-				atOnce <- struct{}{}
-				defer func() { <-atOnce }()
-				dir := t.TempDir()
-				testenv.Must(t, s.buildBroken(dir, overlays[i]))
-				for range *brokenRuns {
-					m.add(t, b, b.run(t, dir))
-				}
-			})
-		}
-	})
-	m.log(t)
+	for i, b := range list {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			atOnce <- struct{}{}
+			defer func() { <-atOnce }()
+			t.Logf("it breaks %s; the other faults: %s", b.rule, b.others)
+			dir := t.TempDir()
+			testenv.Must(t, s.buildBroken(dir, overlays[i]))
+			b.run(t, dir)
+		})
+	}
 }
 
 // readBroken reads a list of broken services.
@@ -328,9 +317,8 @@ func faultOf(name string) string {
 	return strings.Join(parts[:min(2, len(parts))], "/")
 }
 
-// run runs the faults of a broken service in a process of their own, and returns the result of each: PASS, FAIL, SKIP,
-// or caught.
-func (b brokenService) run(t *testing.T, dir string) map[string]string {
+// run runs the faults of a broken service in a process of their own. Each of them must catch it or be skipped.
+func (b brokenService) run(t *testing.T, dir string) {
 	t.Helper()
 	faults := b.caughtBy
 	if !*brokenAll {
@@ -349,10 +337,6 @@ func (b brokenService) run(t *testing.T, dir string) map[string]string {
 		"-test.run="+strings.Join(patterns, "|"))
 	cmd.Env = append(os.Environ(), "TEST_ALL=1", envBroken+"="+dir)
 	out, err := cmd.CombinedOutput()
-	if *brokenOut != "" {
-		path := filepath.Join(*brokenOut, strings.ReplaceAll(b.name, " ", "-")+".txt")
-		testenv.Must(t, os.WriteFile(path, out, 0o644))
-	}
 	exit := new(exec.ExitError)
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -385,7 +369,6 @@ func (b brokenService) run(t *testing.T, dir string) map[string]string {
 			t.Errorf("%s has not run:\n%s", fault, out[max(0, len(out)-4000):])
 		}
 	}
-	return results
 }
 
 // resultsOf returns the results of the faults in the output of go test -v. Of a test with subtests, these are the
@@ -406,57 +389,4 @@ func resultsOf(out []byte) map[string]string {
 		}
 	}
 	return results
-}
-
-// matrix has the results of all broken services and faults.
-type matrix struct {
-	list   []brokenService
-	mu     sync.Mutex
-	caught map[string]map[string]int // how often a fault has caught a broken service, by fault and name
-}
-
-func (m *matrix) add(t *testing.T, b brokenService, results map[string]string) {
-	t.Helper()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for fault, result := range results {
-		if m.caught[fault] == nil {
-			m.caught[fault] = map[string]int{}
-		}
-		if result == caught {
-			m.caught[fault][b.name]++
-		}
-	}
-}
-
-// log logs the matrix. With all faults, each of them must catch at least three broken services.
-func (m *matrix) log(t *testing.T) {
-	t.Helper()
-	const least = 3
-	var text strings.Builder
-	text.WriteString("\n")
-	for i, b := range m.list {
-		fmt.Fprintf(&text, "%3d  %s (%s); the other faults: %s\n", i+1, b.name, b.rule, b.others)
-	}
-	text.WriteString("\ncaught, times:")
-	for i := range m.list {
-		fmt.Fprintf(&text, "%3d", i+1)
-	}
-	for _, fault := range slices.Sorted(maps.Keys(m.caught)) {
-		text.WriteString("\n              ")
-		n := 0
-		for _, b := range m.list {
-			if times := m.caught[fault][b.name]; times > 0 {
-				n++
-				fmt.Fprintf(&text, "%3d", times)
-			} else {
-				text.WriteString("  ·")
-			}
-		}
-		text.WriteString("  " + fault)
-		if *brokenAll && n < least {
-			t.Errorf("%s catches %d broken services, want at least %d", fault, n, least)
-		}
-	}
-	t.Log(text.String())
 }

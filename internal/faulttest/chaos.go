@@ -350,7 +350,7 @@ func (r chaosRun) inject(t *testing.T) (*Deployment, figures) {
 	defer func() { d.Kill(d.Running("")...) }()
 	testenv.Must(t, d.RDB.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	customers := rand.New(rand.NewPCG(r.seed, 2))
-	load := d.startLoad(customers, r.service.rate()+customers.IntN(r.service.rate()*3/2))
+	load := d.startLoad(customers, usualRate+customers.IntN(usualRate*3/2))
 	var injected []string // a line for each stage
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -21,9 +21,9 @@ func wrong(field, format string, args ...any) error {
 	return fmt.Errorf("the description of the service is wrong: %s: %w", field, fmt.Errorf(format, args...))
 }
 
-// Check checks a description against a deployment that has no load: its statements run and fit each other, and a row
+// check checks a description against a deployment that has no load: its statements run and fit each other, and a row
 // can be created, found, confirmed and cancelled as it says. The error names the field that is wrong.
-func (d *Deployment) Check(s *Service) error {
+func (d *Deployment) check(s *Service) error {
 	if err := d.checkVariables(s); err != nil {
 		return err
 	}

@@ -21,7 +21,6 @@ type Client struct {
 	T       testing.TB
 	Base    string
 	Token   string
-	other   string // the token of the other user, whose requests have [Request.Other]
 }
 
 // Answer is a response whose body was read. If no response came, only ended and took are set.
@@ -58,7 +57,6 @@ func (s *Service) rejectionOf(status int, body []byte) Rejection {
 type Request struct {
 	Method, Path, Body string
 	Headers            []string // lines "Name: value"
-	Other              bool     // the other user sends it, instead of the customer: see [Service.OtherSignUp]
 }
 
 // Send sends a request and checks the response against the contract. It fails the test if no response comes.
@@ -84,12 +82,8 @@ func (c *Client) Try(r Request) (Answer, error) {
 	if r.Body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	token := c.Token
-	if r.Other {
-		token = c.other
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
 	}
 	for _, line := range r.Headers {
 		name, value, _ := strings.Cut(line, ": ")
@@ -156,24 +150,18 @@ func (p *Process) SignUp() *Client {
 	return c
 }
 
-// signUp gets the tokens of a new customer, and of the customer's other user.
+// signUp gets the token of a new customer.
 func (c *Client) signUp() error {
-	for _, user := range []struct {
-		field, path string
-		token       *string
-	}{{"SignUp", c.service.SignUp, &c.Token}, {"OtherSignUp", c.service.OtherSignUp, &c.other}} {
-		if user.path == "" {
-			continue
-		}
-		a := (&Client{service: c.service, T: c.T, Base: c.Base}).
-			admitted(Request{Method: http.MethodPost, Path: user.path})
-		var answer struct{ Token string }
-		if err := json.Unmarshal(a.Body, &answer); err != nil || a.Status != http.StatusCreated || answer.Token == "" {
-			return wrong(user.field, "POST %s is answered with %d %s, want 201 and a token",
-				user.path, a.Status, a.Body)
-		}
-		*user.token = answer.Token
+	path := c.service.SignUp
+	if path == "" {
+		return nil
 	}
+	a := c.admitted(Request{Method: http.MethodPost, Path: path})
+	var answer struct{ Token string }
+	if err := json.Unmarshal(a.Body, &answer); err != nil || a.Status != http.StatusCreated || answer.Token == "" {
+		return wrong("SignUp", "POST %s is answered with %d %s, want 201 and a token", path, a.Status, a.Body)
+	}
+	c.Token = answer.Token
 	return nil
 }
 

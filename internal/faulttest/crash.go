@@ -1,7 +1,6 @@
 package faulttest
 
 import (
-	"errors"
 	"net/http"
 	"slices"
 	"syscall"
@@ -115,43 +114,4 @@ func Drain(t *testing.T, s *Service) {
 	if code := p.Cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
-}
-
-// GracefulStop stops a process under load. The process must answer every request that it has accepted.
-func GracefulStop(t *testing.T, s *Service) {
-	testenv.Slow(t, "stops a process under load")
-	NeedsProcesses(t)
-	t.Parallel()
-	site := s.NewSite(t, testenv.Redis(t))
-	p := site.Serve(t)
-	c := p.SignUp()
-	created := c.Create()
-	statuses := make(chan int)
-	go func() {
-		defer close(statuses)
-		for {
-			a, err := c.Try(s.Get(created.ID))
-			if errors.Is(err, syscall.ECONNREFUSED) {
-				return // the listener is closed
-			}
-			if err != nil {
-				t.Errorf("a request fails with %v, want an answer, or a refused connection after SIGTERM", err)
-				return
-			}
-			statuses <- a.Status
-		}
-	}()
-	for range 50 {
-		if status := <-statuses; status != http.StatusOK {
-			t.Errorf("status %d, want 200", status)
-		}
-	}
-	took := make(chan time.Duration, 1)
-	go func() { took <- p.Interrupt() }()
-	for status := range statuses {
-		if status != http.StatusOK {
-			t.Errorf("status %d while the process stopped, want 200", status)
-		}
-	}
-	t.Logf("stopped in %v", <-took)
 }

@@ -38,10 +38,6 @@ type Needs struct {
 	// RedisPair starts a Redis of its own that fails over. nil: as redis says.
 	RedisPair func(t testing.TB) *testenv.RedisPair
 
-	// Front starts a load balancer in front of the APIs, and returns its URL. nil: customers send requests to the
-	// APIs.
-	Front func(d *Deployment) (url string)
-
 	// Party starts the second party, as [Service.Party] does. nil: that of the service.
 	Party func(d *Deployment) (Party, []string)
 }
@@ -58,14 +54,12 @@ type Deployment struct {
 	*Site
 	times
 	T        testing.TB         // the test that uses the deployment now
-	Owner    testing.TB         // the deployment lasts until this test ends
+	owner    testing.TB         // the deployment lasts until this test ends
 	cleanups *cleanups          // called when the deployment ends
 	loads    int                // the number of loads that have begun
 	load     *Load              // the last one
-	front    string             // the URL of the load balancer; "": there is none
 	Plans    []string           // of the visits of a load
 	Kinds    []string           // of the tasks
-	stocked  map[string]int     // how many units of each shared row were free when the deployment began
 	Party    Party              // nil: none
 	redis    *devstack.Redis    // nil: shared, or the stand-in
 	pair     *testenv.RedisPair // nil without needs.redisPair; its master is redis
@@ -125,7 +119,7 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	ends := new(cleanups)
 	owner.Cleanup(ends.run)
 	d := &Deployment{
-		T: lasting{t, owner, ends}, Owner: owner, cleanups: ends,
+		T: lasting{t, owner, ends}, owner: owner, cleanups: ends,
 		times: times{Timeout: RowTimeout}, Plans: s.possiblePlans(),
 		Kinds: []string{s.Kind},
 	}
@@ -177,7 +171,6 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	if s.Shared != nil {
 		d.Exec(s.Shared.Stock)
 	}
-	d.stocked = d.supplies()
 	processes := n.Processes
 	if processes == nil {
 		processes = []string{"api", "api", "worker", "worker", "relay", "reconciler", "reconciler"}
@@ -187,10 +180,7 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	}
 	d.use(t)
 	if !isBroken() {
-		testenv.Must(t, d.Check(s))
-	}
-	if n.Front != nil {
-		d.front = n.Front(d)
+		testenv.Must(t, d.check(s))
 	}
 	return d
 }
@@ -234,7 +224,7 @@ func (d *Deployment) postgresURL(n Needs) string {
 		}
 		both, err := url.Parse(d.Postgres.URL())
 		testenv.Must(d.T, err)
-		both.Host += "," + HostOf(d.T, d.standby.URL())
+		both.Host += "," + hostOf(d.T, d.standby.URL())
 		return both.String()
 	}
 	if n.Postgres == nil && n.PostgresEnv == nil {
@@ -296,7 +286,7 @@ func (d *Deployment) Promote() {
 	d.DB = OpenDatabase(d.T, d.standby.URL())
 	d.mu.Unlock()
 	if d.toPostgres != nil {
-		d.toPostgres.Redirect(HostOf(d.T, d.standby.URL()))
+		d.toPostgres.Redirect(hostOf(d.T, d.standby.URL()))
 	}
 }
 
@@ -322,8 +312,8 @@ func (d *Deployment) replicate() {
 	d.Exec(`SELECT pg_logical_emit_message(true, '', '')`)
 }
 
-// HostOf returns the host and the port of the server of a URL.
-func HostOf(t testing.TB, server string) string {
+// hostOf returns the host and the port of the server of a URL.
+func hostOf(t testing.TB, server string) string {
 	t.Helper()
 	u, err := url.Parse(server)
 	testenv.Must(t, err)
@@ -349,7 +339,7 @@ func (d *Deployment) Start(role string) *Member {
 // startAt is [Deployment.Start] for a process that may see another configuration than the others.
 func (d *Deployment) startAt(s *Site, role string) *Member {
 	d.T.Helper()
-	m := &Member{s.Serve(lasting{d.T, d.Owner, d.cleanups}, "--roles="+role), role}
+	m := &Member{s.Serve(lasting{d.T, d.owner, d.cleanups}, "--roles="+role), role}
 	m.t = d.T
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -22,7 +22,7 @@ type Fault struct {
 	Needs  Needs
 	on     *common             // the deployment that the fault shares with others; nil: one of its own, as needs says
 	Before func()              // called before the load begins, and before a deployment of its own starts; may be nil
-	Rate   int                 // how many rows the load creates in a second; 0: as the service says
+	Rate   int                 // how many rows the load creates in a second; 0: usualRate
 	Inject func(d *Deployment) // begins the fault, waits, and ends the fault
 	Bound  Bound
 	// NeedsShared is set if the fault affects shared rows. A service without them does not get it.
@@ -246,7 +246,7 @@ func (f Fault) run(t *testing.T, d *Deployment) figures {
 	if excused == nil {
 		excused = func(*Deployment) int { return 0 }
 	}
-	rate, earlier := cmp.Or(f.Rate, d.Service.rate()), excused(d)
+	rate, earlier := cmp.Or(f.Rate, usualRate), excused(d)
 	load := d.startLoad(rand.New(rand.NewPCG(1, 1)), rate)
 	load.waitForCreated(int64(rate / 2))
 	if f.withoutSweeps {

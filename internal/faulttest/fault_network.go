@@ -27,7 +27,7 @@ func (s *Service) NetworkFaults() []Fault {
 				d.Sleep(4 * time.Second)
 				d.toRedis.Heal()
 			}},
-		{Name: "PostgreSQL slow", on: proxied, Rate: s.competing(),
+		{Name: "PostgreSQL slow", on: proxied, Rate: competing,
 			Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second},
 			also:  contended,
 			Inject: func(d *Deployment) {

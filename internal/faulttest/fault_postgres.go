@@ -40,7 +40,7 @@ func (s *Service) PostgresFaults() []Fault {
 			Bound:  Bound{Late: 10 * time.Second, Answer: 10 * time.Second, Rejected: true},
 			Inject: takeConnections},
 		// A wait for a lock times out after 3 s. The worker retries its batch within 1.5 s.
-		{Name: "shared row locked", on: shared, NeedsShared: true, Rate: s.competing(),
+		{Name: "shared row locked", on: shared, NeedsShared: true, Rate: competing,
 			Bound: Bound{Late: 15 * time.Second, Answer: 8 * time.Second, Rejected: true},
 			Inject: func(d *Deployment) {
 				_, release := d.lockShared(s.Bodies[0])

@@ -58,7 +58,7 @@ func (s *Service) RedisFaults() []Fault {
 			}
 			d.deleteForeignKeys()
 		}},
-		{Name: "hung", Bound: swept, on: own, Rate: s.competing(), also: contended, Inject: func(d *Deployment) {
+		{Name: "hung", Bound: swept, on: own, Rate: competing, also: contended, Inject: func(d *Deployment) {
 			resume := suspend(d.T, d.redis.Pid())
 			d.Sleep(10 * time.Second)
 			resume()

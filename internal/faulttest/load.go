@@ -110,6 +110,9 @@ func (l *Load) visit(rng *rand.Rand) *Visit {
 	return l.add(rng, customer, l.d.Service.Bodies[rng.IntN(len(l.d.Service.Bodies))])
 }
 
+// rushSize is how many customers want the same shared row at the same moment.
+const rushSize = 8
+
 // rush adds the visits of a rush. Rushes of many customers and of one customer take turns.
 func (l *Load) rush(rng *rand.Rand) (visits []*Visit) {
 	s := l.d.Service
@@ -119,7 +122,7 @@ func (l *Load) rush(rng *rand.Rand) (visits []*Visit) {
 		bodies := s.rushBodies()
 		return l.ownRush(rng, bodies[n/2%len(bodies)])
 	}
-	for i := range s.Shared.rushSize() {
+	for i := range rushSize {
 		body := s.Shared.Rush(n%s.Shared.Rushes, i)
 		visits = append(visits, l.add(rng, busyCustomers+rng.IntN(otherCustomers), body))
 	}

@@ -1,7 +1,6 @@
 package faulttest
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -44,7 +43,7 @@ const (
 // the tables outbox and reconcile_reports, /readyz, /metrics and the operators' API. The module has the migrations in
 // migrations, and the settings of PgBouncer in internal/postgres/pgbouncer.ini.
 //
-// Each deployment checks the description before it has a load ([Deployment.Check]), and the error names the field that
+// Each deployment checks the description before it has a load, and the error names the field that
 // is wrong. Where that cannot show a mistake, the comment of the field says how the tests do.
 type Service struct {
 	// The program.
@@ -65,10 +64,6 @@ type Service struct {
 	// BatchMetric is the histogram of the number of rows that were created in one transaction. "": each row has a
 	// transaction of its own. With a wrong name the faults with much competition find no batch of two rows.
 	BatchMetric string
-	// Rate is how many rows a load usually creates in a second; 0: 24. Loads under which customers compete create
-	// five thirds of that. If it is too low, "shared row locked" and the faults "hung" report that no call was rejected,
-	// and each fault reports too few calls near deadlines.
-	Rate int
 
 	// The REST API.
 
@@ -77,9 +72,6 @@ type Service struct {
 	// SignUp is the path of the request that creates a customer. The answer has the customer's token. "": requests need
 	// no token.
 	SignUp string
-	// OtherSignUp is SignUp for another kind of user, such as a driver or staff. Each customer has one of them, who
-	// sends the requests with [Request.Other]. "": there is no other kind.
-	OtherSignUp string
 	// Collection is the path below which each row has the path of its id.
 	Collection string
 	// Actions return the requests that confirm, cancel and extend a row. They get the path of the row, and the body of
@@ -163,9 +155,6 @@ type SharedRows struct {
 	Units func(body string) map[string]int
 	// Supplies selects the names of the shared rows, and how many units of each are free.
 	Supplies string
-	// Together tells that the units of a row must be consecutive. Then a new row may be rejected
-	// although enough units are free, because they are in pieces. Without Together a load reports such a rejection.
-	Together bool
 	// Stock prepares the migrated database for a load. It adds so much of each shared row, except the scarce one, that
 	// no load exhausts it, and the shared rows of the rushes. If it adds too little, "shared row locked" reports
 	// rejections.
@@ -176,8 +165,6 @@ type SharedRows struct {
 	Rush func(rush, i int) string
 	// Rushes is the number of rushes for which Stock adds a shared row. A load that has more uses the first again.
 	Rushes int
-	// RushSize is the number of requests of a rush; 0: 8.
-	RushSize int
 	// Lock locks shared rows, in the order in which the service does: $1 is an array of their names. If creations and
 	// timeouts of rows that need them do not wait, "shared row locked" and "deadlocks" wait in vain, and [Stuck]
 	// reports that it proves nothing.
@@ -205,13 +192,13 @@ type CustomerBounds struct {
 // has reports whether customers can call an operation of a row.
 func (s *Service) has(o Operation) bool { return s.Actions[o] != nil }
 
-// rate returns how many rows a load creates in a second. The loads of all faults together take much of the suite's
+// usualRate is how many rows a load creates in a second. The loads of all faults together take much of the suite's
 // processor time, so it is as low as the shortest fault allows, which must see enough calls near deadlines. [Chaos]
 // varies it.
-func (s *Service) rate() int { return cmp.Or(s.Rate, 24) }
+const usualRate = 24
 
 // competing is the rate of a load under which customers compete.
-func (s *Service) competing() int { return s.rate() * 5 / 3 }
+const competing = usualRate * 5 / 3
 
 // rushBodies returns the bodies of the rushes of one customer: none if the service does not bound what customers have.
 func (s *Service) rushBodies() []string {

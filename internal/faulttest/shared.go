@@ -1,7 +1,6 @@
 package faulttest
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -18,8 +17,6 @@ import (
 
 // rushes reports whether some shared row is scarce.
 func (s *Service) rushes() bool { return s.Shared != nil && s.Shared.Rush != nil }
-
-func (r *SharedRows) rushSize() int { return cmp.Or(r.RushSize, 8) }
 
 // needs returns the names of the shared rows that a row with this body needs.
 func (r *SharedRows) needs(body string) []string { return slices.Sorted(maps.Keys(r.Units(body))) }
@@ -148,9 +145,6 @@ func (l *Load) holders(stored map[string]storedRow) map[string][]holder {
 
 // exhausted reports whether a shared row that a row with this body needs may have been exhausted at a time. It does
 // not know when rows released their units. So its answer is exact only until the first row releases some: for a rush.
-//
-// If the units of a row must be together, the free units are in at most one more piece than there are taken units, and
-// each piece may be one unit too small.
 func (l *Load) exhausted(body string, at time.Duration, holders map[string][]holder) bool {
 	for shared, needed := range l.d.Service.Shared.Units(body) {
 		left := l.supplies[shared]
@@ -159,8 +153,7 @@ func (l *Load) exhausted(body string, at time.Duration, holders map[string][]hol
 				left -= h.units
 			}
 		}
-		pieces := l.d.stocked[shared] - left + 1
-		if left < needed || l.d.Service.Shared.Together && left <= pieces*(needed-1) {
+		if left < needed {
 			return true
 		}
 	}

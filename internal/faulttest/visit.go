@@ -340,18 +340,15 @@ func (v *Visit) otherBody() string {
 	return bodies[(max(own, 0)+step)%len(bodies)]
 }
 
-// Send sends the request of an operation once to the load balancer or to one of the APIs, records the outcome, and
-// reports whether the outcome is known. decode reads the row's state from the body of a successful response.
+// Send sends the request of an operation once to one of the APIs, records the outcome, and reports whether the outcome
+// is known. decode reads the row's state from the body of a successful response.
 func (v *Visit) Send(o Operation, r Request, decode func(body []byte) (State, error)) (_ Answer, known bool) {
-	c := *v.Customer
-	if c.Base = v.Load.d.front; c.Base == "" {
-		apis := v.Load.d.Running("api")
-		if len(apis) == 0 {
-			return Answer{}, false
-		}
-		// not drawn from the seed: the set of APIs changes while faults are injected
-		c.Base = apis[rand.N(len(apis))].URL
+	c, apis := *v.Customer, v.Load.d.Running("api")
+	if len(apis) == 0 {
+		return Answer{}, false
 	}
+	// not drawn from the seed: the set of APIs changes while faults are injected
+	c.Base = apis[rand.N(len(apis))].URL
 	began := time.Since(v.Load.Began)
 	a, err := c.Try(r)
 	result, wrong := v.Load.d.Service.interpret(a, err, decode)

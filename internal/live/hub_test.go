@@ -23,7 +23,6 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"example.com/shop/internal/background"
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/testenv"
 )
 
@@ -254,40 +253,6 @@ func TestQuietHub(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// TestNotifierFlushesAtShutdown queues more notifications than fit into one message, and stops the notifier. The
-// notifier publishes all of them first.
-func TestNotifierFlushesAtShutdown(t *testing.T) {
-	rdb := connect(t, testenv.Redis(t))
-	defer rdb.Close()
-	metrics := prometheus.NewRegistry()
-	notifier := newNotifier(newHub(rdb, names, noLog, metrics), noLog, metrics)
-	sub := rdb.Subscribe(t.Context(), delay.ChannelOf(rdb, names.Channel))
-	defer sub.Close()
-	if _, err := sub.Receive(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for range 2999 {
-		notifier.Add(notification{"alice", "1"})
-	}
-	notifier.Add(notification{"alice", "the last"})
-	ended, end := context.WithCancel(t.Context())
-	end()
-	if err := notifier.Run(ended); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for {
-		message, err := sub.ReceiveMessage(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(message.Payload, "the last") {
-			return
-		}
 	}
 }
 

@@ -74,31 +74,6 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// TestDoctorNamesEviction checks that the doctor warns of a Redis that may drop tasks.
-func TestDoctorNamesEviction(t *testing.T) {
-	databaseURL, redis := testenv.Postgres(t), testenv.RedisServer(t)
-	a := openApp(t, databaseURL, redis.URL(), 1)
-	sweep(t, a)
-	doctor := func() string {
-		var out strings.Builder
-		if code := runCommand(t.Context(), []string{"doctor", "--database-url", databaseURL, "--redis-url",
-			redis.URL()}, &out); code != 0 {
-			t.Errorf("the doctor exits with %d, want 0", code)
-		}
-		return out.String()
-	}
-	const good = "ok    eviction     Redis drops no task when its memory is full\n"
-	if printed := doctor(); !strings.Contains(printed, good) {
-		t.Errorf("printed:\n%s\nwant %q in it", printed, good)
-	}
-	for _, setting := range [][2]string{{"maxmemory-policy", "allkeys-lru"}, {"maxmemory", "100mb"}} {
-		testenv.Must(t, a.Redis.ConfigSet(t.Context(), setting[0], setting[1]).Err())
-	}
-	if printed, want := doctor(), "warn  eviction     the maxmemory-policy of Redis is allkeys-lru"; !strings.Contains(printed, want) {
-		t.Errorf("printed:\n%s\nwant %q in it", printed, want)
-	}
-}
-
 // TestDoctorWithoutServers checks that the doctor names both servers, and the options with their addresses.
 func TestDoctorWithoutServers(t *testing.T) {
 	var out strings.Builder

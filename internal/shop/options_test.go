@@ -45,13 +45,6 @@ var secretsOfAPI = []string{
 // validOptions returns options that validate accepts, with as few parts as possible.
 func validOptions() shop.Serve { return withServers(parsedOptions(secretsOfAPI...)) }
 
-// fullOptions returns options that validate accepts, with a value for each secret and each URL, so that no part is left
-// out.
-func fullOptions(t testing.TB) shop.Serve {
-	t.Helper()
-	return withServers(parsedOptions(programtest.SampleFlags(programtest.Options(t, &commands{}), "serve")...))
-}
-
 func TestValidate(t *testing.T) {
 	tests := []validation{
 		{"valid", func(*shop.Serve) {}, nil},
@@ -174,8 +167,6 @@ func TestExitCodes(t *testing.T) {
 		{"several wrong values of the demo", nil, []string{
 			"demo", "--order-timeout=1ms", "--log-level=loud",
 		}, 2, []string{"SHOP_ORDER_TIMEOUT", "SHOP_LOG_LEVEL"}},
-		{"serve without options", nil, []string{"serve"}, 2,
-			[]string{"SHOP_HTTP_ADDR", "SHOP_DATABASE_URL", "SHOP_REDIS_URL", "SHOP_TOKEN_KEY"}},
 		{"no role", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--roles="), 2, []string{"SHOP_ROLES"}},
 		{"migrate without a database", nil, []string{"migrate"}, 2, []string{"SHOP_DATABASE_URL"}},
 		{"reconcile without servers", nil, []string{"reconcile"}, 2, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL"}},
@@ -189,25 +180,10 @@ func TestExitCodes(t *testing.T) {
 			"--redis-url=redis://127.0.0.1:1/0"}, 2, []string{
 			"SHOP_DATABASE_URL (--database-url) is wrong, want postgres://",
 		}},
-		{"invalid scheme of the Redis URL", nil, serve(database, "--redis-url=http://:hunter2@cache"), 2,
-			[]string{"Redis URL"}},
 		{"no Redis", nil, serve(database, "--redis-url=none"), 2,
 			[]string{"SHOP_REDIS_URL (--redis-url) is wrong", "redis://[user:password@]host:port"}},
-		{"Redis URL of a socket", nil, serve(database, "--redis-url=unix:///run/redis.sock"), 2,
-			[]string{"Redis URL", "redis://"}},
 		{"too many shards", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--queue-shards=1025"), 2,
 			[]string{"SHOP_QUEUE_SHARDS", "1 to 1024"}},
-		{"invalid schedule", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=often"),
-			2, []string{`"often"`}},
-		{"a schedule with the interval 0", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0",
-			"--reconcile-schedule=@every 0s"), 2, []string{`"@every 0s"`, "at least 1s"}},
-		{"reconcile with a negative interval", nil, []string{"reconcile", database,
-			"--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=@every -5s"}, 2, []string{`"@every -5s"`, "at least 1s"}},
-		{"doctor with the Redis database -1", nil, []string{"doctor", database,
-			"--redis-url=redis://:hunter2@127.0.0.1:1/-1"}, 2, []string{"database is -1"}},
-		{"reconcile without a look-ahead", nil, []string{"reconcile", database, "--redis-url=redis://127.0.0.1:1/0",
-			"--reconcile-lookahead=0"}, 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
-		{"demo with a short timeout", nil, []string{"demo", "--order-timeout=1ms"}, 2, []string{"SHOP_ORDER_TIMEOUT"}},
 		{"a blank token key", map[string]string{"SHOP_TOKEN_KEY": strings.Repeat(" ", 32)}, []string{"serve"}, 2,
 			[]string{"missing", "SHOP_TOKEN_KEY"}},
 		{"an address of another machine", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0",

@@ -68,6 +68,12 @@ func TestRemind(t *testing.T) {
 		"reminded, then moved earlier": {"pass 25m, remind, move earlier", true, 0},
 		"reminded, then cancelled":     {"pass 25m, remind, cancel", true, 0},
 		"reminded once more at end":    {"pass 25m, remind, pass 4m", true, 0},
+		"overdue":                      {"pass 31m", false, 0},
+		"held, and overdue":            {"hold, pass 31m", false, 0},
+		"paid":                         {"pass 26m, pay", false, 0},
+		"paid while held":              {"hold, pass 26m, pay held", false, 0},
+		"cancelled":                    {"pass 26m, cancel", false, 0},
+		"timed out":                    {"pass 31m, time out", false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := s.MustPlace(t, customer, ordertest.Line(product, 1))
@@ -99,37 +105,6 @@ func TestRemind(t *testing.T) {
 		})
 	}
 	s.CheckTrails(t)
-}
-
-// TestRemindInEachState delivers the reminder of an order in each state. Only an order that can still be paid, and whose
-// deadline is near, is reminded.
-func TestRemindInEachState(t *testing.T) {
-	t.Parallel()
-	s := newReminding(t)
-	for steps, want := range map[string]string{
-		"":                         "",
-		"pass 26m":                 "reminded worker",
-		"move earlier":             "reminded worker",
-		"hold, pass 26m":           "reminded worker",
-		"pass 26m, extend":         "",
-		"pass 31m":                 "",
-		"hold, pass 31m":           "",
-		"pass 26m, pay":            "",
-		"pass 26m, cancel":         "",
-		"pass 31m, time out":       "",
-		"hold, pass 26m, pay held": "",
-	} {
-		t.Run(steps, func(t *testing.T) {
-			customer := s.Customer(t)
-			id := s.MustPlace(t, customer, ordertest.Line(s.Product(t, 5), 2)).ID
-			s.Do(t, steps, customer, id)
-			before := len(s.Trail(t, id))
-			s.remind(t, id)
-			if added := strings.Join(s.Trail(t, id)[before:], ", "); added != want {
-				t.Errorf("the reminder adds the event %q, want %q", added, want)
-			}
-		})
-	}
 }
 
 // TestSecondReminderIsRejected checks that the schema allows one reminder of an order.

@@ -19,14 +19,7 @@ import (
 	"example.com/shop/internal/timeout"
 )
 
-// These tests delete or damage data in Redis, and check that one sweep repairs it.
-
-// The keys of a queue with one shard.
-const (
-	keyPrefix   = "delay:{" + order.CancelKind + ":0}:"
-	dueKey      = keyPrefix + "due"
-	attemptsKey = keyPrefix + "attempts"
-)
+// These tests sweep with a real PostgreSQL and a real Redis. Those of package reconcile have the other repairs.
 
 // sweep runs a sweep, and returns its report without the times.
 func sweep(t testing.TB, a *testApp) reconcile.Report {
@@ -86,116 +79,6 @@ func checkScheduled(t testing.TB, a *testApp) {
 				ids[i], left, task)
 		}
 	}
-}
-
-func TestSweepRepairsRedis(t *testing.T) {
-	const n = 1500 // more than a page
-	ok := reconcile.Report{Outcome: reconcile.OK, Examined: n}
-	tests := map[string]struct {
-		damage func(t *testing.T, a *testApp, ids []string)
-		report func(*reconcile.Report)
-	}{
-		"members deleted": {
-			func(t *testing.T, a *testApp, ids []string) {
-				testenv.Must(t, a.Redis.ZRem(t.Context(), dueKey, ids[3], ids[900]).Err())
-			},
-			func(r *reconcile.Report) { r.Missing = 2 },
-		},
-		"a clock that jumped back 2 minutes": {
-			func(t *testing.T, a *testApp, _ []string) { shiftScores(t, a, 2*time.Minute) },
-			func(r *reconcile.Report) { r.Late = n },
-		},
-		"a clock that jumped ahead 2 minutes": { // an early task is harmless: the worker schedules it again
-			func(t *testing.T, a *testApp, _ []string) { shiftScores(t, a, -2*time.Minute) },
-			func(*reconcile.Report) {},
-		},
-		"wiped": {
-			func(t *testing.T, a *testApp, _ []string) { testenv.Must(t, a.Redis.FlushDB(t.Context()).Err()) },
-			func(r *reconcile.Report) { r.Missing = n },
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			a, ids := newFilledApp(t, testenv.Redis(t), 1, n)
-			test.damage(t, a, ids)
-			want := ok
-			test.report(&want)
-			if got := sweep(t, a); got != want {
-				t.Errorf("reported %+v, want %+v", got, want)
-			}
-			again := reconcile.Report{Outcome: reconcile.OK, Examined: n}
-			if got := awaitSync(t, a); got != again {
-				t.Errorf("reported %+v when nothing was left to repair, want %+v", got, again)
-			}
-			if want.Missing+want.Late > 0 {
-				checkScheduled(t, a)
-			}
-			checkRepairMetrics(t, a, test.report)
-		})
-	}
-}
-
-// checkRepairMetrics checks that the metrics count the repairs of a case, and the tasks that the first sweep added.
-func checkRepairMetrics(t *testing.T, a *testApp, report func(*reconcile.Report)) {
-	t.Helper()
-	want := reconcile.Report{}
-	report(&want)
-	got := map[string]float64{}
-	families, err := a.Registry.Gather()
-	testenv.Must(t, err)
-	for _, family := range families {
-		if family.GetName() == "shop_reconcile_repairs_total" {
-			for _, m := range family.GetMetric() {
-				for _, label := range m.GetLabel() {
-					if label.GetName() == "reason" {
-						got[label.GetValue()] = m.GetCounter().GetValue()
-					}
-				}
-			}
-		}
-	}
-	const first = 1500
-	for reason, n := range map[string]int{
-		"missing": first + want.Missing, "late": want.Late, "overdue": want.Overdue,
-	} {
-		// On a loaded machine more tasks may have been late.
-		if got[reason] < float64(n) || got[reason] > float64(n) && reason != "late" {
-			t.Errorf("the metrics count %v repairs with the reason %s, want %d", got[reason], reason, n)
-		}
-	}
-}
-
-// shiftScores moves all tasks, as a failover to a Redis with another clock does. If the new clock is 2 minutes behind,
-// every task is 2 minutes late.
-func shiftScores(t *testing.T, a *testApp, by time.Duration) {
-	t.Helper()
-	members, err := a.Redis.ZRangeWithScores(t.Context(), dueKey, 0, -1).Result()
-	testenv.Must(t, err)
-	for i := range members {
-		members[i].Score += float64(by.Microseconds())
-	}
-	testenv.Must(t, a.Redis.ZAdd(t.Context(), dueKey, members...).Err())
-}
-
-// TestSweepsAfterAWipe wipes Redis. A sweep adds the tasks of the orders that are due soon, and later ones add the
-// other tasks when they are due soon.
-func TestSweepsAfterAWipe(t *testing.T) {
-	a := newTestApp(t, testenv.Redis(t), 1)
-	soon, later := pendingOrders(t, a, 10, time.Minute), pendingOrders(t, a, 5, time.Hour)
-	scheduleAll(t, a, soon, time.Minute)
-	scheduleAll(t, a, later, time.Hour)
-	testenv.Must(t, a.Redis.FlushDB(t.Context()).Err())
-	if report := sweep(t, a); report.Missing != len(soon) {
-		t.Errorf("after the wipe a sweep reported %+v, want %d tasks added", report, len(soon))
-	}
-	if intact, err := delay.Intact(t.Context(), a.Kinds[0].Queue); err != nil || !intact[0] {
-		t.Errorf("after the sweep Intact returns %v, %v; want true", intact, err)
-	}
-	testenv.Exec(t, a.Pool, `UPDATE orders SET expires_at = expires_at - interval '59 min' WHERE id = ANY ($1)`, later)
-	if report := sweep(t, a); report.Missing != len(later) {
-		t.Errorf("59 minutes later a sweep reported %+v, want %d tasks added", report, len(later))
-	}
-	checkScheduled(t, a)
 }
 
 // TestSweepRestoresOneNode wipes one node of a cluster. A sweep restores the tasks of the node's shards.

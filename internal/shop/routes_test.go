@@ -1,71 +1,15 @@
 package shop_test
 
 import (
-	"bufio"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"testing"
 
 	"github.com/golang-jwt/jwt/v5"
-	"github.com/google/uuid"
 
-	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 )
-
-// TestHalfClosedClient checks that a client gets its answer although it closes its half of the connection after the
-// request.
-func TestHalfClosedClient(t *testing.T) {
-	o := validOptions()
-	a := newTestApp(t, testenv.Redis(t), 1)
-	handler := a.Handler()
-	server := httptest.NewServer(handler)
-	defer server.Close()
-	tokens, err := shop.NewTokens(o.TokenKey)
-	testenv.Must(t, err)
-	token, err := tokens.Issue(keyset.NewID())
-	testenv.Must(t, err)
-	product := uuid.New()
-	testenv.Exec(t, a.Pool,
-		`INSERT INTO products (id, name, price_cents, currency, supply, available)
-			VALUES ($1, 'thing', 100, 'EUR', 100, 100)`, product)
-	body := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":1}]}`, product)
-
-	for range 20 { // net/http may notice the end of the client's half at any time during the request
-		for _, test := range []struct {
-			request, body string
-			status        int
-		}{
-			{"GET /readyz", "", http.StatusOK},
-			{"GET /api/orders", "", http.StatusOK},
-			{"POST /api/orders", body, http.StatusCreated},
-			{"POST /api/orders", "{}", http.StatusUnprocessableEntity},
-		} {
-			conn, err := net.Dial("tcp", server.Listener.Addr().String())
-			testenv.Must(t, err)
-			_, err = fmt.Fprintf(conn,
-				"%s HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer %s\r\nContent-Type: "+
-					"application/json\r\nContent-Length: %d\r\n\r\n%s",
-				test.request, token, len(test.body), test.body)
-			testenv.Must(t, err)
-			testenv.Must(t, conn.(*net.TCPConn).CloseWrite())
-			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			testenv.Must(t, err)
-			text, err := io.ReadAll(resp.Body)
-			testenv.Must(t, err)
-			if resp.StatusCode != test.status {
-				t.Errorf("%s: got status %d, want %d: %s", test.request, resp.StatusCode, test.status, text)
-			}
-			resp.Body.Close()
-			conn.Close()
-		}
-	}
-}
 
 // TestUnreadyWithoutTables drops the schema, as during the restore of a backup. The service must be unready and answer
 // 503 until all tables are back.

@@ -13,7 +13,7 @@
 // A test is skipped if the machine lacks a feature that the test needs, and [Main] lists the skipped tests with the
 // reasons. On a machine without Redis, tests that call [Redis] use a stand-in. TEST_REQUIRE lists, separated by commas,
 // the features that the machine must have: postgres, redis, containers, browser, faketime (servers whose clocks
-// differ), pgbouncer, haproxy, rabbitmq (only for the module bench). If the machine lacks a required feature, the tests
+// differ), pgbouncer, rabbitmq (only for the module bench). If the machine lacks a required feature, the tests
 // that need it fail.
 //
 // A test that calls [Slow] is skipped, too, unless TEST_ALL is 1. If TEST_REQUIRE lists slow, such a test fails

@@ -89,7 +89,8 @@ func (c *Contract) check(request *http.Request, status int, header http.Header, 
 	if header.Get("X-Request-Id") == "" {
 		return fmt.Errorf("the answer has no X-Request-Id")
 	}
-	if part := testenv.FindLeak(body); status >= http.StatusBadRequest && part != "" {
+	known := []byte(request.Host) // the client has sent it
+	if part := testenv.FindLeak(bytes.ReplaceAll(body, known, nil)); status >= http.StatusBadRequest && part != "" {
 		return fmt.Errorf("the answer discloses %q, which is internal", part)
 	}
 	// The operations are found by method and path. The contract does not name the host.

@@ -32,8 +32,8 @@ var alsoImport = map[string][]string{
 // neighbours lists what the other modules import of the core and of each other. The core imports nothing of them.
 var neighbours = map[string][]string{
 	"bench": {
-		"internal/delay", "internal/devstack", "internal/order", "internal/order/ordertest/pgbench", "internal/postgres",
-		"internal/reconcile", "internal/rest", "internal/timeout", "migrations",
+		"internal/delay", "internal/devstack", "internal/faulttest", "internal/order", "internal/postgres",
+		"internal/reconcile", "internal/rest", "internal/testenv", "internal/timeout", "migrations",
 	},
 	"payments": {
 		"e2e/shoptest", "internal/app", "internal/background", "internal/delay", "internal/demo", "internal/doctor",

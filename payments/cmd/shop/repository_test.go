@@ -39,7 +39,6 @@ func TestOptionsOfPayments(t *testing.T) {
 	options := programtest.Options(t, &commands{})
 	programtest.VariableNames(t, options)
 	programtest.SecretFiles(t, options)
-	programtest.Secrets(t, func() any { return &commands{} })
 }
 
 // TestRoutesAndMetricsOfPayments checks that each path answers HEAD as it answers GET, and that the alerts, the

@@ -1,4 +1,4 @@
-package e2e
+package service
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"example.com/shop/e2e/loadtest"
+	"example.com/shop/bench/loadtest"
 )
 
 // BenchmarkTracing places orders with 32 clients while nothing is traced, a tenth of the requests, and all. The

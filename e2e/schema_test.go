@@ -31,33 +31,6 @@ func fails(t *testing.T, env []string, code int, args ...string) string {
 	return text
 }
 
-// TestInvalidConfiguration starts the program without a configuration, with an invalid one, and with a database that
-// does not answer. Each error names what is wrong and what is expected; only the last one may go away by itself, which
-// the exit code tells. TestExitCodes and TestValidate of internal/shop have the other mistakes.
-func TestInvalidConfiguration(t *testing.T) {
-	t.Parallel()
-	unreachable := orders.NewSiteAt("postgres://user:hidden@127.0.0.1:1/name", "redis://127.0.0.1:1").Env
-	for name, test := range map[string]struct {
-		env  []string
-		code int
-		says []string
-	}{
-		"no configuration": {nil, 2, []string{faulttest.EnvDatabaseURL, faulttest.EnvRedisURL,
-			faulttest.EnvHTTPAddr, faulttest.EnvTokenKey, faulttest.EnvOpsToken}},
-		"short secret": {append(unreachable, faulttest.EnvTokenKey+"=short"), 2,
-			[]string{faulttest.EnvTokenKey, "32", "openssl rand"}},
-		"unreachable database": {unreachable, 1, []string{"PostgreSQL", "127.0.0.1:1"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			text := fails(t, test.env, test.code, "serve")
-			faulttest.Contains(t, text, test.says...)
-			if strings.Contains(text, "hidden") {
-				t.Errorf("the message shows the password: %s", text)
-			}
-		})
-	}
-}
-
 // TestAnotherSchema checks that a process serves with a schema that is newer than its own, and logs a warning. Rolling
 // updates and rollbacks need that. A process does not start without a schema, and does not migrate a newer schema.
 func TestAnotherSchema(t *testing.T) {

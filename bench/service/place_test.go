@@ -1,21 +1,17 @@
-package e2e
+package service
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"strings"
 	"testing"
 	"text/tabwriter"
 	"time"
 
-	"example.com/shop/e2e/loadtest"
-	"example.com/shop/internal/order/ordertest/pgbench"
+	"example.com/shop/bench/loadtest"
+	"example.com/shop/bench/pgbench"
 	"example.com/shop/internal/testenv"
 )
-
-var placeFor = flag.Duration("place.for", 3500*time.Millisecond,
-	"how long each of the measurements of BenchmarkPlace takes")
 
 // BenchmarkPlace places orders of one item over HTTP, with 1, 32 and 512 clients, for 1,000 products and for one
 // product. For comparison, pgbench runs the statement of the service with 16 clients for 50 products on the same
@@ -113,7 +109,7 @@ func placeWithPgbench(b *testing.B, s *loadtest.Site, clients, products int) sam
 	b.Helper()
 	before := s.Usage()
 	r, err := pgbench.Place(b.Context(), pgbench.Options{
-		Database: s.Database, Module: "..", Clients: clients, Products: products, For: *placeFor,
+		Database: s.Database, Module: "../..", Clients: clients, Products: products, For: *placeFor,
 	})
 	if errors.Is(err, pgbench.ErrMissing) {
 		b.Skip(err)

@@ -1,10 +1,9 @@
-package e2e
+package service
 
 import (
 	"cmp"
 	"flag"
 	"fmt"
-	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,7 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"example.com/shop/e2e/loadtest"
+	"example.com/shop/bench/loadtest"
 	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
@@ -25,8 +24,6 @@ var (
 	overloadFor      = flag.Duration("overload.for", 8*time.Second, "how long each load of BenchmarkOverload takes")
 	overloadProducts = flag.Int("overload.products", 1,
 		"the number of products that the customers of BenchmarkOverload want")
-	overloadSVG = flag.String("overload.svg", "",
-		"the file to draw the result of BenchmarkOverload to, such as ../docs/overload.svg")
 )
 
 // BenchmarkOverload offers orders at rates from half the capacity to four times the capacity. The capacity is
@@ -70,7 +67,7 @@ func newOverload(b *testing.B) *overload {
 	b.Helper()
 	s := &overload{b: b, next: time.Now()}
 	s.pinned = separate(b, func() {
-		s.Site = loadtest.NewSite(b, orders, *overloadProducts, envTimeout+"="+period().String())
+		s.Site = loadtest.NewSite(b, orders, *overloadProducts, orders.TimeoutVariable()+"="+period().String())
 	})
 	s.probe = s.Process.SignUp()
 	return s
@@ -224,9 +221,6 @@ func (s *overload) report(capacity float64, steps []loadStep) {
 	s.b.ReportMetric(last.good/best, "goodput-4x/best")
 	s.b.ReportMetric(loadtest.Milliseconds(last.p99), "p99-ms-4x")
 	s.b.ReportMetric(loadtest.Milliseconds(last.late), "cancel-late-p99-ms-4x")
-	if *overloadSVG != "" {
-		testenv.Must(s.b, os.WriteFile(*overloadSVG, []byte(drawOverload(steps)), 0o644))
-	}
 }
 
 // separate runs start on the first of the processors that the test may use, and then moves the test to the others. The
@@ -283,77 +277,4 @@ func allowedProcessors(b *testing.B) (cpus []string) {
 		}
 	}
 	return cpus
-}
-
-// The drawing of BenchmarkOverload, in pixels.
-const (
-	svgLeft, svgRight   = 70.0, 570.0
-	svgTop, svgBottom   = 40.0, 340.0
-	svgWidth, svgHeight = 720, 400
-)
-
-// drawOverload draws the goodput and the rate of rejected orders over the offered rate. The colors follow the reader's
-// choice of a light or a dark page.
-func drawOverload(steps []loadStep) string {
-	largest := 0.0
-	for _, r := range steps {
-		largest = max(largest, r.offered)
-	}
-	unit := tickUnit(largest)
-	limit := math.Ceil(largest/unit) * unit
-	x := func(rate float64) float64 { return svgLeft + rate/limit*(svgRight-svgLeft) }
-	y := func(rate float64) float64 { return svgBottom - rate/limit*(svgBottom-svgTop) }
-
-	var svg strings.Builder
-	fmt.Fprintf(&svg,
-		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-family="sans-serif" font-size="13">
-<title>Orders accepted and rejected each second, by the orders offered each second</title>
-<style>
-  .page { fill: #ffffff } text { fill: #1f2328 } .grid { stroke: #d1d9e0 } .ideal { stroke: #6e7781 }
-  .good { stroke: #0969da; fill: #0969da } .rejected { stroke: #bc4c00; fill: #bc4c00 }
-  @media (prefers-color-scheme: dark) {
-    .page { fill: #0d1117 } text { fill: #e6edf3 } .grid { stroke: #30363d } .ideal { stroke: #8b949e }
-    .good { stroke: #4493f8; fill: #4493f8 } .rejected { stroke: #f0883e; fill: #f0883e }
-  }
-  text.good, text.rejected { stroke: none } polyline { fill: none !important; stroke-width: 2 }
-</style>
-<rect class="page" width="100%%" height="100%%"/>
-`, svgWidth, svgHeight)
-	for rate := 0.0; rate <= limit; rate += unit {
-		fmt.Fprintf(&svg, `<line class="grid" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`, svgLeft, y(rate), svgRight,
-			y(rate))
-		fmt.Fprintf(&svg, `<text x="%.1f" y="%.1f" text-anchor="end">%.0f</text>`, svgLeft-8, y(rate)+4, rate)
-		fmt.Fprintf(&svg, `<text x="%.1f" y="%.1f" text-anchor="middle">%.0f</text>`+"\n", x(rate), svgBottom+20, rate)
-	}
-	fmt.Fprintf(&svg, `<text x="%.1f" y="%.1f" text-anchor="middle">orders offered each second</text>`+"\n",
-		(svgLeft+svgRight)/2, svgBottom+44)
-	fmt.Fprintf(&svg, `<text x="%.1f" y="%.1f">orders each second</text>`+"\n", svgLeft-50, svgTop-18)
-	fmt.Fprintf(&svg, `<line class="ideal" stroke-dasharray="5 5" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`,
-		x(0), y(0), x(largest), y(largest))
-	fmt.Fprintf(&svg, `<text x="%.1f" y="%.1f">all accepted</text>`+"\n", x(largest)+8, y(largest)+4)
-	curve := func(class, label string, rate func(loadStep) float64) {
-		var points []string
-		for _, r := range steps {
-			points = append(points, fmt.Sprintf("%.1f,%.1f", x(r.offered), y(rate(r))))
-			fmt.Fprintf(&svg, `<circle class="%s" cx="%.1f" cy="%.1f" r="3.5"/>`, class, x(r.offered), y(rate(r)))
-		}
-		fmt.Fprintf(&svg, `<polyline class="%s" points="%s"/>`, class, strings.Join(points, " "))
-		fmt.Fprintf(&svg, `<text class="%s" x="%.1f" y="%.1f">%s</text>`+"\n", class, x(largest)+8,
-			y(rate(steps[len(steps)-1]))+4, label)
-	}
-	curve("good", "accepted (201)", func(r loadStep) float64 { return r.good })
-	curve("rejected", "rejected (503)", func(r loadStep) float64 { return r.rejected })
-	return svg.String() + "</svg>\n"
-}
-
-// tickUnit returns 1, 2 or 5 times a power of ten, so that an axis up to largest has four to ten ticks.
-func tickUnit(largest float64) float64 {
-	unit := math.Pow(10, math.Floor(math.Log10(largest)))
-	switch {
-	case largest/unit < 2:
-		return unit / 5
-	case largest/unit < 5:
-		return unit / 2
-	}
-	return unit
 }

@@ -1,5 +1,4 @@
-// Package loadtest loads a shop with orders and measures the answers, for the benchmarks of this module and of the
-// module bench.
+// Package loadtest loads a shop with orders and measures the answers.
 package loadtest
 
 import (

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"example.com/shop/bench/pgbench"
 	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/faulttest"
-	"example.com/shop/internal/order/ordertest/pgbench"
 	"example.com/shop/internal/testenv"
 )
 
