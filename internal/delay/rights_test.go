@@ -11,7 +11,7 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// leastRights are the rights that docs/production.md lists for the user of the service.
+// leastRights are the rights that the user of the service needs, as the documents list them.
 var leastRights = []string{
 	"~delay:*", "&delay:*", "-@all", "+ping", "+info", "+type", "+eval", "+evalsha", "+time", "+zadd", "+zrem", "+zrange",
 	"+zrangebyscore", "+zrevrange", "+zscore", "+zmscore", "+zcard", "+zcount", "+hget", "+hmget", "+hset", "+hdel",
