@@ -28,16 +28,16 @@ const codeReadOnly = "25006"
 type Cause int
 
 const (
-	// Unknown: the error is not one of the database, or there is none.
+	// Unknown is the cause of an error that is not one of the database, and of no error.
 	Unknown Cause = iota
-	// Rejected: PostgreSQL answered that the statement, or one of its values, is wrong. It would fail again.
+	// Rejected means that PostgreSQL answered that the statement, or one of its values, is wrong. It would fail again.
 	Rejected
-	// Postponed: PostgreSQL answered, but could not execute the statement now, because of a lock, a missing privilege
-	// or a full disk, for instance. The session goes on, and a statement on other rows may succeed now. So the rows may
-	// be the cause after all: a trigger can raise any code because of one row.
+	// Postponed means that PostgreSQL answered, but could not execute the statement now, because of a lock, a missing
+	// privilege or a full disk, for instance. The session goes on, and a statement on other rows may succeed now. So the
+	// rows may be the cause after all: a trigger can raise any code because of one row.
 	Postponed
-	// Outage: no statement can succeed now, because the server cannot be reached, or is stopping, read-only or too
-	// slow, or because the context has ended. A session with a read-only server does not go on: see [Open].
+	// Outage means that no statement can succeed now, because the server cannot be reached, or is stopping, read-only or
+	// too slow, or because the context has ended. A session with a read-only server does not go on: see [Open].
 	Outage
 )
 
