@@ -25,7 +25,7 @@ import (
 // and the new one is away.
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	primary, standby := testenv.PostgresPair(t, nil, nil)
+	primary, standby := testenv.PostgresPair(t, nil)
 	hangs, gone := listen(t), listen(t)
 	gone.Close()
 	other, err := url.Parse(testenv.Postgres(t))
