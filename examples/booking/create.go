@@ -105,24 +105,23 @@ func (s *service) decide(ctx context.Context, customer uuid.UUID, w wish) (*deci
 
 	id := keyset.NewID()
 	var d *decision
-	err = postgres.Pipeline(ctx, s.db, func() *pgx.Batch {
-		statements := new(pgx.Batch)
+	err = postgres.Transact(ctx, s.db, func(tx *postgres.Tx) error {
 		d = new(decision)
-		statements.Queue(lockSQL, w.screening, customer, s.lockTimeout)
-		statements.Queue(createSQL, pgx.NamedArgs{
+		tx.Queue(lockSQL, w.screening, customer, s.lockTimeout)
+		tx.Queue(createSQL, pgx.NamedArgs{
 			"id": id, "customer": customer, "screening": w.screening, "seats": w.seats, "count": w.count,
 			"code": rand.Text()[:8], "key": w.key, "fingerprint": w.fingerprint(),
 			"timeout": s.options.Timeout.Microseconds(), "kind": expireKind,
 			"max_open_seats": s.options.MaxOpenSeats,
 		}).QueryRow(func(row pgx.Row) error { return row.Scan(&d.rejected, &d.open) })
-		statements.Queue(getSQL, id, customer, w.key).Query(func(rows pgx.Rows) error {
+		tx.Queue(getSQL, id, customer, w.key).Query(func(rows pgx.Rows) error {
 			found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[booking])
 			if len(found) > 0 {
 				d.booking = found[0]
 			}
 			return err
 		})
-		return statements
+		return nil
 	})
 	return d, err
 }

@@ -39,14 +39,9 @@ type Postgres struct {
 }
 
 // StartPostgres makes a database cluster in dir, an existing directory, and runs a server on it. The settings are
-// server parameters, such as max_connections. StartPostgres waits until the server answers. If the machine has no
-// PostgreSQL, the error is [ErrNoPostgres].
-func StartPostgres(ctx context.Context, dir string, settings map[string]string) (*Postgres, error) {
-	return StartPostgresEnv(ctx, nil, dir, settings)
-}
-
-// StartPostgresEnv is [StartPostgres] with additional environment variables, each NAME=VALUE, for the server.
-func StartPostgresEnv(ctx context.Context, env []string, dir string, settings map[string]string) (*Postgres, error) {
+// server parameters, such as max_connections, and env are additional environment variables, each NAME=VALUE.
+// StartPostgres waits until the server answers. If the machine has no PostgreSQL, the error is [ErrNoPostgres].
+func StartPostgres(ctx context.Context, dir string, settings map[string]string, env ...string) (*Postgres, error) {
 	run, err := initCluster(ctx, dir)
 	if err != nil {
 		return nil, err

@@ -218,7 +218,7 @@ func (d *Deployment) use(t testing.TB) {
 func (d *Deployment) postgresURL(n Needs) string {
 	d.T.Helper()
 	if n.Standby {
-		d.Postgres, d.standby = testenv.PostgresPair(d.T, n.PostgresEnv, n.Postgres)
+		d.Postgres, d.standby = testenv.PostgresPair(d.T, n.Postgres, n.PostgresEnv...)
 		if n.Network {
 			return d.Postgres.URL() // promote redirects the proxy to the standby
 		}
@@ -230,7 +230,7 @@ func (d *Deployment) postgresURL(n Needs) string {
 	if n.Postgres == nil && n.PostgresEnv == nil {
 		return testenv.Postgres(d.T)
 	}
-	d.Postgres = testenv.PostgresServerEnv(d.T, n.PostgresEnv, n.Postgres)
+	d.Postgres = testenv.PostgresServer(d.T, n.Postgres, n.PostgresEnv...)
 	return d.Postgres.URL()
 }
 

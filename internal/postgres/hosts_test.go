@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/devstack"
@@ -25,7 +24,7 @@ import (
 // and the new one is away.
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	primary, standby := testenv.PostgresPair(t, nil, nil)
+	primary, standby := testenv.PostgresPair(t, nil)
 	hangs, gone := listen(t), listen(t)
 	gone.Close()
 	other, err := url.Parse(testenv.Postgres(t))
@@ -120,10 +119,10 @@ func checkCancelledWait(t *testing.T, db *gorm.DB, primary, standby *devstack.Po
 	const statement = `INSERT INTO numbers VALUES (1), (2) RETURNING n`
 	db = db.WithContext(t.Context())
 	for name, change := range map[string]func() error{
-		"a pipeline": func() error { return insert(t, db) },
-		"a result":   func() error { return db.Exec(statement).Error },
-		"all rows":   func() error { return db.Raw(statement).Scan(&[]int{}).Error },
-		"one row":    func() error { return db.Raw(statement).Row().Scan(new(int)) },
+		"one round trip": func() error { return insert(t, db) },
+		"a result":       func() error { return db.Exec(statement).Error },
+		"all rows":       func() error { return db.Raw(statement).Scan(&[]int{}).Error },
+		"one row":        func() error { return db.Raw(statement).Row().Scan(new(int)) },
 		"no row": func() error {
 			return db.Raw(`WITH inserted AS (` + statement + `) SELECT WHERE false`).Scan(&[]int{}).Error
 		},
@@ -145,13 +144,14 @@ func checkCancelledWait(t *testing.T, db *gorm.DB, primary, standby *devstack.Po
 	testenv.Must(t, insert(t, db))
 }
 
-// insert changes the database in a pipeline.
+// insert changes the database in a transaction of one round trip.
 func insert(t *testing.T, db *gorm.DB) error {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var b pgx.Batch
-	b.Queue(`INSERT INTO numbers VALUES (1)`)
-	return postgres.Pipeline(ctx, db, once(&b))
+	return postgres.Transact(ctx, db, func(tx *postgres.Tx) error {
+		tx.Queue(`INSERT INTO numbers VALUES (1)`)
+		return nil
+	})
 }
 
 // checkSessions takes all sessions of a pool, and checks that they are sessions of a host.

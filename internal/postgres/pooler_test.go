@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/postgres"
@@ -49,11 +48,13 @@ func TestPgBouncer(t *testing.T) {
 	for range 2 * conns { // so that each connection uses each session of the server
 		callers.Go(func() error {
 			for n := range runs {
-				var b pgx.Batch
-				b.Queue(`INSERT INTO numbers SELECT unnest($1::int[])`, []int{n, n})
-				b.Queue(`DELETE FROM numbers WHERE ctid = (SELECT ctid FROM numbers
-					WHERE n = $1 LIMIT 1 FOR UPDATE SKIP LOCKED)`, n)
-				if err := postgres.Pipeline(t.Context(), db, once(&b)); err != nil {
+				err := postgres.Transact(t.Context(), db, func(tx *postgres.Tx) error {
+					tx.Queue(`INSERT INTO numbers SELECT unnest($1::int[])`, []int{n, n})
+					tx.Queue(`DELETE FROM numbers WHERE ctid = (SELECT ctid FROM numbers
+						WHERE n = $1 LIMIT 1 FOR UPDATE SKIP LOCKED)`, n)
+					return nil
+				})
+				if err != nil {
 					return err
 				}
 			}

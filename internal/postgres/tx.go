@@ -44,11 +44,6 @@ func (tx *Tx) Send(ctx context.Context) error {
 // Do must not wait for anything but the database: other sessions wait for the locks of the transaction, and
 // idle_in_transaction_session_timeout ends a session that does.
 func Transact(ctx context.Context, db *gorm.DB, do func(tx *Tx) error) error {
-	return onSession(ctx, db, func(s *session) error { return transact(ctx, s, do) })
-}
-
-// onSession runs do with a session of a pool, as [RetryDeadlock] does.
-func onSession(ctx context.Context, db *gorm.DB, do func(*session) error) error {
 	pool, err := db.DB()
 	if err != nil {
 		return fmt.Errorf("database handle: %w", err)
@@ -58,7 +53,7 @@ func onSession(ctx context.Context, db *gorm.DB, do func(*session) error) error 
 		if err != nil {
 			return err
 		}
-		err = conn.Raw(func(driver any) error { return do(driver.(*session)) })
+		err = conn.Raw(func(driver any) error { return transact(ctx, driver.(*session), do) })
 		if closed := conn.Close(); err == nil {
 			err = closed
 		}

@@ -7,10 +7,44 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"gorm.io/gorm"
 
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
 )
+
+// openGorm connects to a new database with a pool of a few sessions.
+func openGorm(t *testing.T, conns int) *gorm.DB {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), testenv.Postgres(t), "test", conns, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool(t, db)
+	return db
+}
+
+// newTable adds a table of numbers. A trigger rejects 7 at the commit, and a unique constraint rejects duplicates.
+func newTable(t *testing.T, db *gorm.DB) (count func() int) {
+	t.Helper()
+	pool := pool(t, db)
+	testenv.Exec(t, pool, `CREATE TABLE numbers (n int UNIQUE)`)
+	testenv.Exec(t, pool, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.n = 7 THEN RAISE EXCEPTION 'seven'; END IF; RETURN NEW; END $$`)
+	testenv.Exec(t, pool,
+		`CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON numbers DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+			EXECUTE FUNCTION fail()`)
+	return func() int { return testenv.Query[int](t, pool, `SELECT count(*) FROM numbers`) }
+}
+
+// isError returns a function that reports whether an error is PostgreSQL's and has a code.
+func isError(code string) func(error) bool {
+	return func(err error) bool {
+		pg, ok := errors.AsType[*pgconn.PgError](err)
+		return ok && pg.Code == code
+	}
+}
 
 // TestTransactIsOneTransaction checks that the statements of both round trips are one transaction, and that each sees
 // what those before it have changed.

@@ -71,18 +71,12 @@ func DisablePostgres(t testing.TB, databaseURL string) {
 }
 
 // PostgresServer starts a server for one test, which may pause, stop and restart the server. Its database has no
-// tables. The server stops when the test ends.
-func PostgresServer(t testing.TB, settings map[string]string) *devstack.Postgres {
-	t.Helper()
-	return PostgresServerEnv(t, nil, settings)
-}
-
-// PostgresServerEnv is [PostgresServer] with additional environment variables, each NAME=VALUE, for the server.
-func PostgresServerEnv(t testing.TB, env []string, settings map[string]string) *devstack.Postgres {
+// tables. The server stops when the test ends. The settings and the environment are those of [devstack.StartPostgres].
+func PostgresServer(t testing.TB, settings map[string]string, env ...string) *devstack.Postgres {
 	t.Helper()
 	all := maps.Clone(testSettings)
 	maps.Copy(all, settings)
-	server, err := devstack.StartPostgresEnv(t.Context(), env, t.TempDir(), all)
+	server, err := devstack.StartPostgres(t.Context(), t.TempDir(), all, env...)
 	if errors.Is(err, devstack.ErrNoPostgres) {
 		Skip(t, "postgres", err.Error())
 	}
@@ -102,11 +96,11 @@ func stopAtEnd(t testing.TB, server *devstack.Postgres) {
 	})
 }
 
-// PostgresPair starts a server for one test, as [PostgresServerEnv] does, and a standby of it. A commit on the first
+// PostgresPair starts a server for one test, as [PostgresServer] does, and a standby of it. A commit on the first
 // waits for the standby. Both servers stop when the test ends.
-func PostgresPair(t testing.TB, env []string, settings map[string]string) (primary, standby *devstack.Postgres) {
+func PostgresPair(t testing.TB, settings map[string]string, env ...string) (primary, standby *devstack.Postgres) {
 	t.Helper()
-	primary = PostgresServerEnv(t, env, settings)
+	primary = PostgresServer(t, settings, env...)
 	standby, err := primary.StartStandby(t.Context())
 	if err != nil {
 		t.Fatalf("start a standby: %v", err)
