@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"example.com/shop/internal/delay"
@@ -26,8 +25,8 @@ type Kind struct {
 	Reconciler *reconcile.Reconciler
 }
 
-// NewKind calls the constructors of all components of a kind of task that times out rows. It serves programs whose rows
-// need no publisher. Its error says which option or name is wrong.
+// NewKind calls the constructors of all components of a kind of task that times out rows, which are known before the
+// publisher. Its error says which option or name is wrong.
 func NewKind(b *Base, name string, rows timeout.Rows) (*Kind, error) {
 	queue, err := delay.NewQueue(b.Redis, name, b.QueueShards)
 	if err != nil {
@@ -56,17 +55,6 @@ func (k *Kind) components() []Component {
 
 // Kinds holds all kinds of task of a process. Its methods combine the results of all kinds.
 type Kinds []*Kind
-
-// checkRights logs what Redis refuses, so that the start of a process names a missing right.
-func (all Kinds) checkRights(ctx context.Context, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	for _, k := range all {
-		if err := k.Queue.CheckRights(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("the queue does not work until Redis permits this", "kind", k.Name, "error", err)
-		}
-	}
-}
 
 func (all Kinds) runReconcilers(ctx context.Context) error {
 	reconcilers := make([]*reconcile.Reconciler, len(all))

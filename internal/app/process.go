@@ -126,7 +126,9 @@ func (p *Process) Run(ctx context.Context, ln net.Listener) error {
 			running.Go(func() error { return c.Run(ctx) })
 		}
 	}
-	running.Go(func() error { p.Kinds.checkRights(ctx, p.Log); return nil })
+	for _, k := range p.Kinds {
+		running.Go(func() error { k.Queue.LogRights(ctx, p.Log); return nil })
+	}
 	if p.Has(Worker) {
 		running.Go(func() error { return workers(ctx) })
 	}

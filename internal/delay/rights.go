@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -55,6 +56,15 @@ func (q *Queue) CheckRights(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// LogRights logs what CheckRights finds, so that the start of a process names a missing right.
+func (q *Queue) LogRights(ctx context.Context, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := q.CheckRights(ctx); err != nil && ctx.Err() == nil {
+		log.Warn("the queue does not work until Redis permits this", "kind", q.kind, "error", err)
+	}
 }
 
 // tryCommands sends the commands of the scripts one by one, because the error of a script does not say which command
