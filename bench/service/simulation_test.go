@@ -17,7 +17,7 @@ const (
 	simulatedBatch    = 200  // as maxBatch of package order
 	simulatedProducts = 1000 // as in the benchmark
 
-	simulatedWait = 500 * time.Millisecond // the p50 from which on there are too many orders
+	simulatedWait = 500 * time.Millisecond // a rate whose p50 is longer is too high
 )
 
 // simulation places orders in batches, as package batch does: a transaction begins when a lane is free, with the orders

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,17 +68,10 @@ func newBreaker(log *slog.Logger) *breaker {
 func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.budget)
 	defer cancel()
-	var failed atomic.Bool
-	var all sync.WaitGroup
-	for shard, group := range p.queue.byShard(msgs) {
-		all.Go(func() {
-			if !p.publish(ctx, p.breakers[shard], group) {
-				failed.Store(true)
-			}
-		})
-	}
-	all.Wait()
-	return !failed.Load()
+	published := p.queue.eachShard(msgs, func(shard int, group []Message) bool {
+		return p.publish(ctx, p.breakers[shard], group)
+	})
+	return len(published) == len(msgs)
 }
 
 // publish is Publish for messages of one shard.

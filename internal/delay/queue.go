@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -99,32 +100,36 @@ func (q *Queue) Schedule(ctx context.Context, msgs ...Message) error {
 // scheduleByShard schedules the messages of each shard on its own, so that a shard whose Redis does not answer, or
 // whose key has a wrong type, keeps no other one waiting. It returns the scheduled messages, and the error of a shard.
 func (q *Queue) scheduleByShard(ctx context.Context, msgs []Message) (scheduled []Message, err error) {
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	for _, group := range q.byShard(msgs) {
-		all.Go(func() {
-			failed := q.Schedule(ctx, group...)
-			mu.Lock()
-			defer mu.Unlock()
-			if failed != nil {
-				err = failed
-			} else {
-				scheduled = append(scheduled, group...)
-			}
-		})
-	}
-	all.Wait()
-	return scheduled, err
+	errs := make([]error, len(q.shards))
+	scheduled = q.eachShard(msgs, func(shard int, group []Message) bool {
+		errs[shard] = q.Schedule(ctx, group...)
+		return errs[shard] == nil
+	})
+	return scheduled, cmp.Or(errs...)
 }
 
-// byShard groups messages by the number of their shard.
-func (q *Queue) byShard(msgs []Message) map[int][]Message {
+// eachShard calls do with the messages of each shard, for all shards at the same time. It returns the messages for which
+// do has returned true.
+func (q *Queue) eachShard(msgs []Message, do func(shard int, group []Message) bool) (done []Message) {
 	groups := make(map[int][]Message)
 	for _, m := range msgs {
 		n := q.shardOf(m.ID)
 		groups[n] = append(groups[n], m)
 	}
-	return groups
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for shard, group := range groups {
+		all.Go(func() {
+			if !do(shard, group) {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done = append(done, group...)
+		})
+	}
+	all.Wait()
+	return done
 }
 
 // Batch is the result of one claim: tasks of one shard under leases that end at the same time.

@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// CheckRights does once in Redis what a queue needs, with keys of its own, which it deletes afterwards. Its error says what
-// Redis refuses, for instance because the user lacks a right, because the server is a replica, or because it is a node
-// of a cluster whose URL names no other one. After any other error than one that Redis has answered, Redis is away.
+// CheckRights does once in Redis what a queue needs, with keys of its own, which it deletes afterwards. Its error says
+// what Redis refuses, for instance because the user lacks a right, because the server is a replica, or because it is a
+// node of a cluster whose URL names no other one. An error that Redis has not answered means that Redis is away.
 func (q *Queue) CheckRights(ctx context.Context) error {
 	if err := q.checkMode(ctx); err != nil {
 		return err
