@@ -128,10 +128,12 @@ func rereader(file string) func() (string, error) {
 	if file == "" {
 		return nil
 	}
-	return func() (string, error) {
-		content, err := os.ReadFile(file)
-		return strings.TrimSpace(string(content)), err
-	}
+	return func() (string, error) { return readTrimmed(file) }
+}
+
+func readTrimmed(file string) (string, error) {
+	content, err := os.ReadFile(file)
+	return strings.TrimSpace(string(content)), err
 }
 
 // readSecret returns a secret that is set as a value or in a file. An unset secret is empty.
@@ -144,11 +146,11 @@ func readSecret(flag, value, file string) (string, error) {
 	if value != "" {
 		return "", fmt.Errorf("%s and %s are set: set one of them, not both", name, fileName)
 	}
-	content, err := os.ReadFile(file)
+	value, err := readTrimmed(file)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", fileName, err)
 	}
-	if value = strings.TrimSpace(string(content)); value == "" {
+	if value == "" {
 		return "", fmt.Errorf("%s: the file %s is empty, want the value of %s in it", fileName, file, name)
 	}
 	return value, nil
