@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -79,14 +80,14 @@ type idGroup struct {
 
 // groupByShard groups ids by their shards, at most maxIDs in each group.
 func (q *Queue) groupByShard(ids []string) (groups []idGroup) {
-	indexes := make([][]int, len(q.shards))
+	indexes := make(map[int][]int) // by shard: a call mostly has the ids of few of them
 	for i, id := range ids {
 		n := q.shardOf(id)
 		indexes[n] = append(indexes[n], i)
 	}
-	for n, s := range q.shards {
+	for _, n := range slices.Sorted(maps.Keys(indexes)) {
 		for chunk := range slices.Chunk(indexes[n], maxIDs) {
-			groups = append(groups, idGroup{s, chunk})
+			groups = append(groups, idGroup{q.shards[n], chunk})
 		}
 	}
 	return groups
