@@ -104,7 +104,11 @@ func Open(
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	db.SetConnMaxLifetime(time.Hour) // so that connections move to a server that was added or replaced
 
-	if err := db.PingContext(ctx); err != nil {
+	err = db.PingContext(ctx)
+	if err == nil && refusePooler == nil && conns > 1 {
+		err = checkPooler(ctx, db)
+	}
+	if err != nil {
 		db.Close()
 		if hasCode(err, codeProtocolViolation) {
 			err = fmt.Errorf("%w: a pooler must ignore the settings of sessions, as in internal/postgres/pgbouncer.ini", err)

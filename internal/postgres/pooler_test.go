@@ -25,14 +25,20 @@ func TestPgBouncer(t *testing.T) {
 		return testenv.PgBouncer(t, database, strings.Replace(string(file), text, "", 1))
 	}
 	pooled := testenv.PgBouncer(t, database, string(file))
-	const describes = "&default_query_exec_mode=cache_describe"
+	const (
+		describes = "&default_query_exec_mode=cache_describe"
+		prepares  = "&default_query_exec_mode=cache_statement"
+	)
+	oneSession := testenv.PgBouncer(t, database, string(file)+"max_db_connections = 1\n")
 	for name, test := range map[string]struct{ url, want string }{
 		"prepared statements":    {pooled, "add default_query_exec_mode=cache_describe"},
+		"statements not kept":    {pooled + prepares, "the pooler does not keep prepared statements"},
+		"one session":            {oneSession + describes, "lends one session"},
 		"a setting is unknown":   {without("synchronous_commit, ") + describes, "a pooler must ignore the settings"},
 		"a setting has no value": {without(`SET lock_timeout = "3s"; `) + describes, "lock_timeout is 0, want 3s"},
 		"a plan's setting":       {without(`SET enable_seqscan = off; `) + describes, "enable_seqscan is on, want off"},
 	} {
-		_, err := postgres.Open(t.Context(), test.url, "test", 1, postgres.IndexPlans, nil)
+		_, err := postgres.Open(t.Context(), test.url, "test", 2, postgres.IndexPlans, nil)
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: the error is %v, want one that contains %q", name, err, test.want)
 		}
