@@ -10,6 +10,7 @@ import (
 const (
 	repositoryRoot = "../.."
 	bench          = repositoryRoot + "/bench"
+	deployed       = repositoryRoot + "/examples/deploy" // what a copy of an example gets
 	observability  = repositoryRoot + "/deploy/observability/"
 	alerts         = observability + "alerts*.yml"
 	dashboards     = observability + "grafana/dashboards/*.json"
@@ -19,6 +20,7 @@ const (
 func TestLinks(t *testing.T) {
 	programtest.Links(t, programtest.Documents(t, repositoryRoot, bench))
 	programtest.Runbooks(t, repositoryRoot, programtest.Read(t, alerts))
+	programtest.Runbooks(t, deployed, programtest.Read(t, deployed+"/alerts.yml"))
 }
 
 // TestDocsNameRealTests checks that all tests that the documents name exist.
@@ -45,5 +47,6 @@ func TestConfigurationTable(t *testing.T) {
 func TestObservedMetricsExist(t *testing.T) {
 	process, _ := openFull(t)
 	docs := programtest.Documents(t, repositoryRoot, bench)
-	programtest.ObservedMetrics(t, process.Registry, programtest.Read(t, alerts, dashboards), docs)
+	observed := programtest.Read(t, alerts, dashboards, deployed+"/alerts.yml")
+	programtest.ObservedMetrics(t, process.Registry, observed, docs)
 }
