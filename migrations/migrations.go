@@ -187,12 +187,27 @@ func versions(ctx context.Context, db *sql.DB, table string) (have []int64, err 
 	err = db.QueryRowContext(ctx, query).Scan(pgtype.NewMap().SQLScanner(&have))
 	const undefinedTable = "42P01"
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
-		return nil, nil
+		return nil, checkSchema(ctx, db)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the schema version: %w", err)
 	}
 	return have, nil
+}
+
+// checkSchema returns an error if the role may use no schema of its search path, in which it then sees no table.
+func checkSchema(ctx context.Context, db *sql.DB) error {
+	var role, path string
+	var usable bool
+	err := db.QueryRowContext(ctx, `SELECT current_user, current_setting('search_path'), current_schema() IS NOT NULL`).
+		Scan(&role, &path, &usable)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for a schema: %w", err)
+	case !usable:
+		return fmt.Errorf("the role %s may use no schema of its search_path, which is %s: grant it USAGE on one", role, path)
+	}
+	return nil
 }
 
 // impatient makes the statements of migrations wait at most two seconds for a lock. While a statement that changes a

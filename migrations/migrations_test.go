@@ -249,6 +249,23 @@ func TestOtherModules(t *testing.T) {
 	}
 }
 
+// TestSchemaWithoutUsage checks the schema as a role that may not look into it.
+func TestSchemaWithoutUsage(t *testing.T) {
+	address := testenv.Postgres(t)
+	owner, err := sql.Open("pgx", address)
+	testenv.Must(t, err)
+	t.Cleanup(func() { owner.Close() })
+	role, asRole := testenv.Role(t, owner, address)
+	testenv.Exec(t, owner, `REVOKE USAGE ON SCHEMA public FROM public`)
+	db, err := sql.Open("pgx", asRole)
+	testenv.Must(t, err)
+	t.Cleanup(func() { db.Close() })
+	_, err = migrations.Check(t.Context(), db)
+	if text := message(err); !strings.Contains(text, "the role "+role+" may use no schema") {
+		t.Errorf("the error is %q, want that the role lacks USAGE", text)
+	}
+}
+
 // TestDatabaseOfOlderRelease has a database with the migrations of older releases. Nothing may be applied to it, and no
 // process may start, because its tables have other columns.
 func TestDatabaseOfOlderRelease(t *testing.T) {

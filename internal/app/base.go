@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"time"
 
@@ -83,6 +84,9 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger, others ...migrat
 			"this process works with it", "found", text)
 	}
 	if err == nil {
+		if lacks := CheckPrivileges(ctx, pool); lacks != nil {
+			log.Warn("requests that need a privilege will fail", "error", lacks)
+		}
 		b.Redis, err = delay.Connect(cfg.RedisURL, rereader(cfg.RedisURLFile))
 	}
 	if err != nil {
@@ -90,6 +94,26 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger, others ...migrat
 		return nil, err
 	}
 	return b, nil
+}
+
+// CheckPrivileges returns an error that names the privileges which the role of the service lacks on the tables and views
+// of the role that has made the schema. The tables of the migrations are only read.
+func CheckPrivileges(ctx context.Context, pool *sql.DB) error {
+	var missing, role string
+	err := pool.QueryRowContext(ctx, `
+		SELECT coalesce(string_agg(privilege || ' on ' || relname, ', ' ORDER BY relname, privilege), ''), current_user
+		FROM pg_class, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS privilege
+		WHERE (relkind IN ('r', 'p') OR relkind = 'v' AND privilege = 'SELECT')
+		  AND relname NOT LIKE 'goose%' AND NOT has_table_privilege(oid, privilege)
+		  AND (relnamespace, relowner) = (SELECT relnamespace, relowner FROM pg_class WHERE oid = 'outbox'::regclass)`,
+	).Scan(&missing, &role)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the privileges: %w", err)
+	case missing != "":
+		return fmt.Errorf("the role %s lacks %s: grant it", role, missing)
+	}
+	return nil
 }
 
 // Close closes the connections.
@@ -113,7 +137,7 @@ func OpenDatabase(
 	reread func() (string, error),
 ) (*gorm.DB, error) {
 	db, err := postgres.Open(ctx, databaseURL, application, conns, settings, reread)
-	if errors.As(err, new(*pgconn.ConnectError)) {
+	if errors.As(err, new(*pgconn.ConnectError)) && errors.As(err, new(net.Error)) {
 		err = fmt.Errorf("%w: is PostgreSQL running, and is %s right?", err, OptionName("database-url"))
 	}
 	return db, err

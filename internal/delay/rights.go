@@ -16,6 +16,9 @@ import (
 // what Redis refuses, for instance because the user lacks a right, because the server is a replica, or because it is a
 // node of a cluster whose URL names no other one. An error that Redis has not answered means that Redis is away.
 func (q *Queue) CheckRights(ctx context.Context) error {
+	if err := q.rdb.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("ping Redis: %w", err)
+	}
 	if err := q.checkMode(ctx); err != nil {
 		return err
 	}
@@ -48,30 +51,33 @@ func (q *Queue) CheckRights(ctx context.Context) error {
 		{"count", func() (err error) { _, err = own.Depth(ctx); return err }},
 		{"mark", func() error { return own.MarkIntact(ctx) }},
 		{"read marks", func() (err error) { _, err = Intact(ctx, own); return err }},
-		{"publish wake-ups", func() error { return q.rdb.Publish(ctx, own.channel(), "0").Err() }},
-		{"subscribe to wake-ups", func() error { return own.trySubscribe(ctx) }},
 	} {
 		if err := step.do(); err != nil {
 			return fmt.Errorf("redis refuses to %s: %w", step.name, err)
 		}
 	}
-	return nil
+	return CheckChannel(ctx, q.rdb, q.channel())
 }
 
-// LogRights logs what CheckRights finds, so that the start of a process names a missing right.
+// LogRights logs what CheckRights and CheckKeys find, so that the start of a process names it.
 func (q *Queue) LogRights(ctx context.Context, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if err := q.CheckRights(ctx); err != nil && ctx.Err() == nil {
-		log.Warn("the queue does not work until Redis permits this", "kind", q.kind, "error", err)
+	err := q.CheckRights(ctx)
+	if err == nil {
+		err = q.CheckKeys(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		log.Warn("the queue does not work with this Redis", "kind", q.kind, "error", err)
 	}
 }
 
 // tryCommands sends the commands of the scripts one by one, because the error of a script does not say which command
-// the user may not send.
+// the user may not send. It tries DEL before it writes a key. EVAL is sent because Redis may know the scripts already.
 func (q *Queue) tryCommands(ctx context.Context, id string) error {
 	s := q.shards[0]
 	for _, command := range [][]any{
+		{"DEL", s.due}, {"TYPE", s.due}, {"EVAL", "return 1", 1, s.due},
 		{"TIME"}, {"ZADD", s.due, "LT", 1, id}, {"ZRANGE", s.due, 0, 0}, {"ZRANGEBYSCORE", s.due, 0, 1},
 		{"ZSCORE", s.due, id}, {"ZMSCORE", s.due, id}, {"ZCARD", s.due}, {"ZCOUNT", s.due, 0, 1}, {"ZREM", s.due, id},
 		{"HSET", s.attempts, id, 1}, {"HGET", s.attempts, id}, {"HMGET", s.attempts, id}, {"HDEL", s.attempts, id},
@@ -90,18 +96,25 @@ func (q *Queue) checkMode(ctx context.Context) error {
 	}
 	info, err := q.rdb.InfoMap(ctx, "cluster").Result()
 	if err == nil && info["Cluster"]["cluster_enabled"] == "1" {
-		return errors.New("the Redis server is a node of a cluster: append the address of another node to the Redis " +
-			"URL, as in redis://host:port?addr=host:port")
+		return errors.New("the Redis server is a node of a cluster: append the address of a node, which may be the same " +
+			"one, to the Redis URL, as in redis://host:port?addr=host:port")
 	}
 	return nil // whatever else is wrong, the next command says it
 }
 
-// trySubscribe waits until Redis has confirmed a subscription to the channel of the wake-ups.
-func (q *Queue) trySubscribe(ctx context.Context) error {
-	sub := q.rdb.Subscribe(ctx, q.channel())
+// CheckChannel publishes to a channel whose name begins with another one, and subscribes to it. Its error says what
+// Redis refuses.
+func CheckChannel(ctx context.Context, rdb redis.UniversalClient, channel string) error {
+	own := channel + ":probe"
+	if err := rdb.Publish(ctx, own, "0").Err(); err != nil {
+		return fmt.Errorf("redis refuses to publish to %s: %w", channel, err)
+	}
+	sub := rdb.Subscribe(ctx, own)
 	defer sub.Close()
-	_, err := sub.ReceiveTimeout(ctx, 2*time.Second)
-	return err
+	if _, err := sub.ReceiveTimeout(ctx, 2*time.Second); err != nil {
+		return fmt.Errorf("redis refuses to subscribe to %s: %w", channel, err)
+	}
+	return nil
 }
 
 func (q *Queue) deleteKeys(ctx context.Context) {

@@ -24,7 +24,7 @@ func Checks(p *app.Process) []app.Check {
 		{Subject: "schema", Good: "has no migration that this binary lacks", Run: c.schema},
 		{Subject: "statements", Good: "those that time out rows fit the schema", Run: c.ofEachKind(
 			func(ctx context.Context, k *app.Kind) error { return k.Table.Check(ctx) })},
-		{Subject: "privileges", Good: "the role may read and change all tables", Run: c.privileges},
+		{Subject: "privileges", Good: "the role may read and change all tables, and read all views", Run: c.privileges},
 		{Subject: "durability", Good: "fsync and full_page_writes are on", Run: c.durability},
 		{Subject: "commits", Good: "none waits for a standby", Run: c.commits},
 		{Subject: "redis", Good: "answers, and permits what the queues need", Run: c.redis},
@@ -67,22 +67,8 @@ func (c checker) schema(context.Context) error {
 	return app.Warning(c.process.Newer[0])
 }
 
-// privileges looks at the tables of the role that has made the schema. Those of the migrations are only read.
 func (c checker) privileges(ctx context.Context) error {
-	var missing, role string
-	err := c.process.Pool.QueryRowContext(ctx, `
-		SELECT coalesce(string_agg(privilege || ' on ' || relname, ', ' ORDER BY relname, privilege), ''), current_user
-		FROM pg_class, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS privilege
-		WHERE relkind IN ('r', 'p') AND relname NOT LIKE 'goose%' AND NOT has_table_privilege(oid, privilege)
-		  AND (relnamespace, relowner) = (SELECT relnamespace, relowner FROM pg_class WHERE oid = 'outbox'::regclass)`,
-	).Scan(&missing, &role)
-	switch {
-	case err != nil:
-		return fmt.Errorf("read the privileges: %w", err)
-	case missing != "":
-		return fmt.Errorf("the role %s lacks %s: grant it", role, missing)
-	}
-	return nil
+	return app.CheckPrivileges(ctx, c.process.Pool)
 }
 
 // durability only warns if durability is off, because people turn it off to make a server for tests faster. It
@@ -120,10 +106,11 @@ func (c checker) commits(ctx context.Context) error {
 func pingRedis(ctx context.Context, rdb redis.UniversalClient) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err := rdb.Ping(ctx).Err(); err != nil {
+	err := rdb.Ping(ctx).Err()
+	if err != nil && !errors.As(err, new(redis.Error)) {
 		return fmt.Errorf("%w: is Redis running, and is %s right?", err, app.OptionName("redis-url"))
 	}
-	return nil
+	return err
 }
 
 func (c checker) redis(ctx context.Context) error {

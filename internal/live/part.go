@@ -6,12 +6,14 @@
 package live
 
 import (
+	"context"
 	_ "embed"
 
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/background"
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
 )
 
@@ -53,6 +55,10 @@ func (n *Notifications) Part(customers *rest.Tokens) app.Part {
 			customer := func(c *gin.Context) string { return rest.Customer(c).String() }
 			root.Match(rest.ReadMethods, streamPath, rest.Parameters(), customers.Authenticate(), n.hub.serve(customer))
 		},
+		Checks: []app.Check{{
+			Subject: "pages", Good: "Redis passes on the notifications for open pages",
+			Run: func(ctx context.Context) error { return delay.CheckChannel(ctx, n.hub.rdb, n.hub.names.Channel) },
+		}},
 		Components: []app.Component{
 			{Role: app.API, Run: n.hub.run},
 			{Run: n.notifier.Run, Last: true}, // the other components still change rows while they stop

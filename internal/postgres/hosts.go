@@ -69,9 +69,9 @@ type failure struct {
 func newConnector(
 	databaseURL string, maxIdle int, settings map[string]string, refusePooler error, reread func() (string, error),
 ) (*connector, error) {
-	cfg, err := pgx.ParseConfig(databaseURL)
+	cfg, err := parse(databaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("database URL: %w", err) // pgx masks the password
+		return nil, fmt.Errorf("database URL: %w", err)
 	}
 	switch cfg.DefaultQueryExecMode {
 	case pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe:
@@ -127,7 +127,7 @@ func setUser(session *pgx.ConnConfig, reread func() (string, error)) {
 	if err != nil {
 		return
 	}
-	if cfg, err := pgx.ParseConfig(text); err == nil {
+	if cfg, err := parse(text); err == nil {
 		session.User, session.Password = cfg.User, cfg.Password
 	}
 }

@@ -4,6 +4,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -73,8 +74,18 @@ var IndexPlans = map[string]string{
 
 // CheckURL returns an error if a text is not the URL of a database. The error does not have the password.
 func CheckURL(databaseURL string) error {
-	_, err := pgx.ParseConfig(databaseURL)
+	_, err := parse(databaseURL)
 	return err
+}
+
+// parse is [pgx.ParseConfig]. It refuses a URL in which pgx would take a part of the password for the host, because the
+// errors of the connection show the host.
+func parse(databaseURL string) (*pgx.ConnConfig, error) {
+	beforeQuery, _, _ := strings.Cut(databaseURL, "?")
+	if strings.Contains(beforeQuery, "://") && (strings.Count(beforeQuery, "@") > 1 || strings.Contains(beforeQuery, "#")) {
+		return nil, errors.New("want the special characters of the password percent-encoded, as in p%40ss for p@ss")
+	}
+	return pgx.ParseConfig(databaseURL) // its error masks the password
 }
 
 // Open connects to a database with at most conns connections. pg_stat_activity lists them under the name of the

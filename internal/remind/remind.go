@@ -45,6 +45,7 @@ func (c Config) lead() time.Duration { return min(c.Timeout/3, maxLead) }
 // Reminders schedules the reminders of a process, and reminds.
 type Reminders struct {
 	cfg    Config
+	queue  *delay.Queue
 	sender *background.Sender[delay.Message]
 	worker *delay.Worker
 }
@@ -66,7 +67,7 @@ func New(b *app.Base, cfg Config) (*Reminders, error) {
 		}),
 	}, b.Log)
 	worker := delay.NewWorker(queue, Handler(b.DB, cfg, b.Log), delay.WorkerConfig{Loops: 1}, b.Log, b.Metrics)
-	return &Reminders{cfg, sender, worker}, nil
+	return &Reminders{cfg, queue, sender, worker}, nil
 }
 
 // Created schedules the reminder of a row that was created, with the time that is left to its deadline. It returns at
@@ -77,10 +78,15 @@ func (r *Reminders) Created(id string, left time.Duration) {
 
 // Part is what reminders add to a process.
 func (r *Reminders) Part() app.Part {
-	return app.Part{Components: []app.Component{
-		{Role: app.API, Run: r.sender.Run, Last: true}, // requests still create rows while the process stops
-		{Role: app.Worker, Run: r.worker.Run},
-	}}
+	return app.Part{
+		Checks: []app.Check{{
+			Subject: "reminders", Good: "each key of their queue has the right type", Run: r.queue.CheckKeys,
+		}},
+		Components: []app.Component{
+			{Role: app.API, Run: r.sender.Run, Last: true}, // requests still create rows while the process stops
+			{Role: app.Worker, Run: r.worker.Run},
+		},
+	}
 }
 
 // Handler returns the handler of the tasks. A task that came early, for instance because the deadline was extended, is

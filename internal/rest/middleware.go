@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -161,6 +162,9 @@ func Deadline(timeout time.Duration, isStream func(route string) bool) gin.Handl
 func SameOrigin(publicURL string) (gin.HandlerFunc, error) {
 	protection := http.NewCrossOriginProtection()
 	if publicURL != "" {
+		if !strings.HasPrefix(publicURL, "https://") && !strings.HasPrefix(publicURL, "http://") {
+			return nil, fmt.Errorf("the scheme of %q is neither https nor http", publicURL)
+		}
 		if err := protection.AddTrustedOrigin(publicURL); err != nil {
 			return nil, err
 		}
@@ -169,7 +173,7 @@ func SameOrigin(publicURL string) (gin.HandlerFunc, error) {
 		if err := protection.Check(c.Request); err != nil {
 			return &Error{Class: CrossOrigin, Detail: fmt.Sprintf("A page of another site may not send this request: "+
 				"its Origin is %.200q, and its Host is %.200q. If both should be this site, a proxy has changed the Host: "+
-				"it must pass on the one that the browser has sent.", c.GetHeader("Origin"), c.Request.Host), Err: err}
+				"it must pass on the one that the browser has sent, or the service must be given the site's public URL.", c.GetHeader("Origin"), c.Request.Host), Err: err}
 		}
 		return nil
 	}), nil

@@ -79,8 +79,8 @@ func TestSameOrigin(t *testing.T) {
 			}
 		})
 	}
-	if _, err := rest.SameOrigin("shop.example"); err == nil {
-		t.Error("a public URL without a scheme is accepted")
+	if _, err := rest.SameOrigin("ftp://shop.example"); err == nil {
+		t.Error("a public URL that is not one of HTTP is accepted")
 	}
 }
 

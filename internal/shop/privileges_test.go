@@ -79,6 +79,10 @@ func TestMissingPrivileges(t *testing.T) {
 		t.Errorf("with the privilege a sweep reports %+v, want the order cancelled", r)
 	}
 
+	testenv.Exec(t, owner, `REVOKE SELECT ON order_trail FROM `+role)
+	doctor("lacks SELECT on order_trail")
+	testenv.Exec(t, owner, `GRANT SELECT ON order_trail TO `+role)
+
 	for _, missing := range []string{"INSERT on outbox", "UPDATE on products"} {
 		testenv.Exec(t, owner, `REVOKE `+missing+` FROM `+role)
 		expect("/api/orders", place, http.StatusServiceUnavailable)
