@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/ops"
 )
 
@@ -44,7 +45,7 @@ func (o *options) open(ctx context.Context, cfg app.Config, log *slog.Logger) (p
 		return nil, err
 	}
 	defer b.CloseOnError(&err)
-	expire, err := app.NewKind(b, expireKind, rows)
+	expire, err := app.NewKind(b, expireKind, rows, delay.WorkerConfig{})
 	if err != nil {
 		return nil, err
 	}

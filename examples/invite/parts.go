@@ -6,6 +6,7 @@ import (
 
 	"example.com/shop/examples/invite/migrations"
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/ops"
 )
 
@@ -16,7 +17,7 @@ func (c *serveCommand) open(ctx context.Context, cfg app.Config, log *slog.Logge
 		return nil, err
 	}
 	defer b.CloseOnError(&err)
-	expire, err := app.NewKind(b, expireKind, rows)
+	expire, err := app.NewKind(b, expireKind, rows, delay.WorkerConfig{})
 	if err != nil {
 		return nil, err
 	}
