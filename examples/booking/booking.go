@@ -65,7 +65,7 @@ func part(b *app.Base, expire *app.Kind, o *options) (app.Part, error) {
 	}
 	bookings := newService(b.DB, o, expire.Publisher)
 	return app.Part{
-		Contract:  [][]byte{contract, rest.SignUpContract},
+		Contract:  [][]byte{contract, rest.CustomerContract},
 		Routes:    func(root, _ gin.IRouter) { addRoutes(root, customers, bookings) },
 		Relations: []string{"bookings_idempotency_key", "bookings_pending_deadline", "seats_taken"},
 		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
