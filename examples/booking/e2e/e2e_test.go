@@ -58,7 +58,8 @@ var bookings = &faulttest.Service{
 	}),
 	SignUp:     "/api/customers",
 	Collection: "/api/bookings",
-	Actions:    map[faulttest.Operation]func(string, []byte) faulttest.Request{faulttest.Confirm: confirm},
+	Actions:    map[faulttest.Operation]func(row, code string) faulttest.Request{faulttest.Confirm: confirm},
+	Secret:     `SELECT code FROM bookings WHERE id = $1`,
 	Create: func(body, key string) faulttest.Request {
 		r := faulttest.Request{Method: http.MethodPost, Path: "/api/bookings", Body: body}
 		if key != "" {
@@ -222,11 +223,9 @@ func unitsOf(body string) map[string]int {
 	return units
 }
 
-// confirm returns the request that confirms a booking, with the code from the answer to its creation.
-func confirm(path string, created []byte) faulttest.Request {
-	var b struct{ Code string }
-	_ = json.Unmarshal(created, &b) // a wrong code is a violation
-	return faulttest.Request{Method: http.MethodPost, Path: path + "/confirm", Body: fmt.Sprintf(`{"code":%q}`, b.Code)}
+// confirm returns the request that confirms a booking.
+func confirm(row, code string) faulttest.Request {
+	return faulttest.Request{Method: http.MethodPost, Path: row + "/confirm", Body: fmt.Sprintf(`{"code":%q}`, code)}
 }
 
 // decodeBooking reads a booking from the body of an answer.
