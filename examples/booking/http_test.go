@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	schema "example.com/shop/examples/booking/migrations"
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
@@ -196,7 +197,7 @@ func TestCommandsThatRunOnce(t *testing.T) {
 	}
 	doctorFinds(`UPDATE `+counters+` SET free = free - 1`, "pending and confirmed 0")
 	doctorFinds(`ALTER TABLE `+table+` RENAME ended_by TO other`, "does not fit the schema")
-	doctorFinds(`DELETE FROM goose_db_version_booking WHERE version_id > 0`, "lacks the migrations [1] of booking")
+	doctorFinds(`DELETE FROM `+schema.Set.Table(), "lacks the migrations [1] of "+schema.Set.Name)
 	if err := run("serve", append(servers, "--http-addr=127.0.0.1:0", "--roles=relay")...); err == nil ||
 		!strings.Contains(err.Error(), "lacks the migrations") {
 		t.Errorf("serve on a schema that is behind: error %v", err)

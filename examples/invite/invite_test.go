@@ -206,7 +206,7 @@ func TestCommands(t *testing.T) {
 			VALUES (gen_random_uuid(), 'ada@example.com', now() - interval '2 days', now() - interval '1 day')`,
 			"pending 1 day"},
 		{`ALTER TABLE invitations RENAME ended_at TO other`, "does not fit the schema"},
-		{`DELETE FROM goose_db_version_invite WHERE version_id > 0`, "lacks the migrations [1] of invite"},
+		{`DELETE FROM ` + schema.Set.Table(), "lacks the migrations [1] of " + schema.Set.Name},
 	} {
 		testenv.Exec(t, db, step.change)
 		out.Reset()
