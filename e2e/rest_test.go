@@ -53,7 +53,7 @@ func TestMainJob(t *testing.T) {
 	if got := strings.Join(trail, " "); got != "placed reminded cancelled" && got != "placed cancelled" {
 		t.Errorf("the audit trail is %q, want placed, at most one reminded, and cancelled", got)
 	}
-	expectRejected(c, http.StatusConflict, "order-paid", orders.Cancel(paid.ID, nil))
+	expectRejected(c, http.StatusConflict, "order-paid", orders.Cancel(paid.ID, ""))
 	expectRejected(p.SignUp(), http.StatusNotFound, "not-found", orders.Get(paid.ID))
 	noViolations(t, p)
 	checkHeaders(t, c)

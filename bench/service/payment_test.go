@@ -359,7 +359,7 @@ func (v *checkoutVisit) pay() {
 }
 
 func (v *checkoutVisit) cancel() {
-	v.cancelled = v.customer.Send(orders.Cancel(v.order, nil)).Status == http.StatusAccepted
+	v.cancelled = v.customer.Send(orders.Cancel(v.order, "")).Status == http.StatusAccepted
 }
 
 // oneDeadline gives all orders the latest of their deadlines, and returns it. They have no checkout yet.

@@ -29,7 +29,7 @@ func Service(module string) *faulttest.Service {
 		Contract:   sync.OnceValues(func() (*parttest.Contract, error) { return parttest.LoadContract(module) }),
 		SignUp:     "/api/customers",
 		Collection: "/api/orders",
-		Actions: map[faulttest.Operation]func(string, []byte) faulttest.Request{
+		Actions: map[faulttest.Operation]func(row, secret string) faulttest.Request{
 			faulttest.Confirm: faulttest.Post("pay"),
 			faulttest.Cancel:  faulttest.Post("cancel"),
 			faulttest.Extend:  faulttest.Post("extend"),

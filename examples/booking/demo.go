@@ -10,7 +10,6 @@ import (
 	"example.com/shop/internal/devstack"
 )
 
-// demoCommand is the command demo.
 type demoCommand struct {
 	HTTPAddr string        `name:"http-addr" default:"127.0.0.1:8091" help:"The address to listen on."`
 	Timeout  time.Duration `name:"timeout" default:"1m" help:"The time to confirm a booking."`
@@ -37,7 +36,7 @@ func (c *demoCommand) Run(ctx context.Context, program app.Program) error {
 				Reconcile: app.Reconcile{ReconcileSchedule: "@every 5s", ReconcileLookahead: 15 * time.Second},
 			},
 		},
-		options: options{Timeout: c.Timeout, MaxOpenSeats: 10, TokenKey: rand.Text() + rand.Text()},
+		options: options{Timeout: c.Timeout, MaxOpenPlaces: 10, TokenKey: rand.Text() + rand.Text()},
 	}
 	serve.Ops.OpsToken = rand.Text()
 	fmt.Fprintln(program.Out, "the operators' token is", serve.Ops.OpsToken)

@@ -1,5 +1,5 @@
--- Expires those bookings of a batch that are pending and past their deadlines, and releases their seats. It is
--- idempotent. It waits at most 500 ms for a seat that another session has locked, because the other bookings of the
+-- Expires those bookings of a batch that are pending and past their deadlines, and releases their places. It is
+-- idempotent. It waits at most 500 ms for a course that another session has locked, because the other bookings of the
 -- batch must not wait long. It is the TimeOut of timeout.Rows.
 --
 -- $1 ids · $2 actor: the worker or the reconciler
@@ -8,7 +8,7 @@ WITH setting AS MATERIALIZED (
 ),
 locked AS MATERIALIZED (
     -- The count makes PostgreSQL evaluate setting first.
-    -- SKIP LOCKED: a session that has locked a booking is about to confirm it. The rest of the batch need not wait.
+    -- SKIP LOCKED: a session that has locked a booking is about to end it. The rest of the batch need not wait.
     -- CASE: PostgreSQL cannot use the index of pending bookings for this condition, so it reads the bookings by their
     -- ids. With the plain conditions it may read, for each batch, all bookings that are due.
     SELECT id, expires_at FROM bookings
@@ -17,21 +17,24 @@ locked AS MATERIALIZED (
     ORDER BY id
     FOR UPDATE SKIP LOCKED
 ),
-held AS MATERIALIZED (
-    -- In the order of the key, as in every statement that locks seats, so that no two statements deadlock.
-    SELECT screening_id, seat FROM seats
-    WHERE booking_id = ANY (ARRAY(SELECT id FROM locked))
-    ORDER BY screening_id, seat
-    FOR NO KEY UPDATE
-),
-released AS (
-    UPDATE seats s SET booking_id = NULL FROM held h WHERE s.screening_id = h.screening_id AND s.seat = h.seat
-),
 ended AS (
-    -- expires_at = l.expires_at: for the reason in confirm.sql.
+    -- expires_at = l.expires_at: PostgreSQL checks the constraints on the row as the statement first saw it, before it
+    -- reads the version that a session has committed meanwhile, which may have another deadline.
     UPDATE bookings b
     SET status = 'expired', ended_at = clock_timestamp(), ended_by = $2::text, expires_at = l.expires_at
     FROM locked l
     WHERE b.id = l.id
-    RETURNING b.id, b.expires_at AS due_at, b.ended_at
+    RETURNING b.id, b.course_id, b.places, b.expires_at AS due_at, b.ended_at
+),
+taken AS MATERIALIZED (
+    SELECT course_id, sum(places)::bigint AS places FROM ended GROUP BY course_id
+),
+counters AS MATERIALIZED (
+    -- In id order, as in every statement that locks several courses, so that no two statements deadlock.
+    SELECT c.id, t.places FROM courses c JOIN taken t ON t.course_id = c.id
+    ORDER BY c.id
+    FOR NO KEY UPDATE OF c
+),
+released AS (
+    UPDATE courses c SET free = c.free + s.places FROM counters s WHERE c.id = s.id
 )

@@ -1,14 +1,10 @@
--- Returns those bookings of a batch none of whose seats another session has locked. It waits for no lock.
+-- Returns those bookings of a batch whose course no other session has locked. It waits for no lock.
 --
 -- $1 ids
 WITH free AS MATERIALIZED (
-    SELECT screening_id, seat FROM seats
-    WHERE booking_id = ANY ($1::uuid[])
-    ORDER BY screening_id, seat
+    SELECT id FROM courses WHERE id IN (SELECT course_id FROM bookings WHERE id = ANY ($1::uuid[]))
+    ORDER BY id
     FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT batch.id FROM unnest($1::uuid[]) AS batch (id)
-WHERE batch.id NOT IN (
-    SELECT booking_id FROM seats
-    WHERE booking_id = ANY ($1::uuid[]) AND (screening_id, seat) NOT IN (SELECT screening_id, seat FROM free)
-)
+WHERE NOT EXISTS (SELECT FROM bookings b WHERE b.id = batch.id AND b.course_id NOT IN (SELECT id FROM free))

@@ -3,30 +3,40 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"regexp"
-	"slices"
 
 	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
 
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/rest"
 )
 
+const (
+	signUpPath = "/api/customers"
+	maxPlaces  = 10 // of a booking
+)
+
 // addRoutes adds the customers' API.
 func addRoutes(r gin.IRouter, tokens *rest.Tokens, s *service) {
-	r.POST("/api/customers", rest.Parameters(), rest.Handle(tokens.SignUp))
-	own := r.Group("/api/bookings", tokens.Authenticate())
-	own.POST("", rest.Parameters(), rest.Handle(s.answerCreate))
-	own.Match(rest.ReadMethods, "/:id", rest.Parameters(), rest.Handle(s.answerGet))
-	own.POST("/:id/confirm", rest.Parameters(), rest.Handle(s.answerConfirm))
-}
-
-// respond answers with a body, or returns the error.
-func respond(c *gin.Context, status int, body any, err error) error {
-	if err == nil {
-		c.JSON(status, body)
-	}
-	return err
+	r.POST(signUpPath, rest.Parameters(), rest.Handle(tokens.SignUp))
+	own := r.Group("/api/bookings", tokens.Authenticate(), rest.Parameters())
+	own.POST("", rest.Handle(s.answerCreate))
+	own.Match(rest.ReadMethods, "/:id", answer(func(c *gin.Context, customer, id uuid.UUID) (*booking, error) {
+		return s.get(c.Request.Context(), customer, id)
+	}))
+	own.POST("/:id/confirm", answer(func(c *gin.Context, customer, id uuid.UUID) (*booking, error) {
+		code, err := readCode(c)
+		if err != nil {
+			return nil, err
+		}
+		return s.update(c.Request.Context(), customer, id, func(b *booking) error { return b.confirm(code) })
+	}))
+	own.POST("/:id/release", answer(func(c *gin.Context, customer, id uuid.UUID) (*booking, error) {
+		if err := rest.RequireEmptyBody(c); err != nil {
+			return nil, err
+		}
+		return s.update(c.Request.Context(), customer, id, (*booking).release)
+	}))
 }
 
 func (s *service) answerCreate(c *gin.Context) error {
@@ -38,47 +48,42 @@ func (s *service) answerCreate(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Header("Location", "/api/bookings/"+b.ID.String())
 	status := http.StatusCreated
 	if replayed {
 		status = http.StatusOK
 	}
-	type withCode struct {
-		*booking
-		Code string `json:"code"`
-	}
-	return respond(c, status, withCode{b, b.Code}, nil)
+	c.Header("Location", "/api/bookings/"+b.ID.String())
+	c.JSON(status, b)
+	return nil
 }
 
-func (s *service) answerGet(c *gin.Context) error {
-	id, err := rest.PathID(c, "a booking")
-	if err != nil {
+// answer returns a handler that answers with the booking that do returns.
+func answer(do func(c *gin.Context, customer, id uuid.UUID) (*booking, error)) gin.HandlerFunc {
+	return rest.Handle(func(c *gin.Context) error {
+		id, err := rest.PathID(c, "a booking")
+		if err != nil {
+			return err
+		}
+		b, err := do(c, rest.Customer(c), id)
+		if err == nil {
+			c.JSON(http.StatusOK, b)
+		}
 		return err
-	}
-	b, err := s.get(c.Request.Context(), rest.Customer(c), id)
-	return respond(c, http.StatusOK, b, err)
+	})
 }
 
-func (s *service) answerConfirm(c *gin.Context) error {
-	id, err := rest.PathID(c, "a booking")
-	if err != nil {
-		return err
-	}
+// readCode reads the request for a confirmation.
+func readCode(c *gin.Context) (string, error) {
 	body, err := rest.ReadObject(c)
 	if err != nil {
-		return err
+		return "", err
 	}
 	code, errs := body.Text("code", 20)
 	if errs = append(body.UnknownFields("", "code"), errs...); len(errs) > 0 {
-		return rest.InvalidFields(errs...)
+		return "", rest.InvalidFields(errs...)
 	}
-	b, err := s.confirm(c.Request.Context(), rest.Customer(c), id, code)
-	return respond(c, http.StatusOK, b, err)
+	return code, nil
 }
-
-const maxSeats = 10 // of a booking
-
-var seatName = regexp.MustCompile(`^[A-Z]\d\d$`)
 
 // readWish reads the request for a booking, and returns one error for all wrong fields.
 func readWish(c *gin.Context) (w wish, err error) {
@@ -89,29 +94,14 @@ func readWish(c *gin.Context) (w wish, err error) {
 	if err != nil {
 		return w, err
 	}
-	errs := body.UnknownFields("", "screening_id", "seats", "count")
-	id, _ := body["screening_id"].(string)
-	if w.screening, err = keyset.ParseID(id); err != nil {
-		errs = append(errs, rest.FieldError{Pointer: "/screening_id", Detail: "must be the UUID of a screening"})
+	errs := body.UnknownFields("", "course_id", "places")
+	id, _ := body["course_id"].(string)
+	if w.course, err = keyset.ParseID(id); err != nil {
+		errs = append(errs, rest.FieldError{Pointer: "/course_id", Detail: "must be the UUID of a course"})
 	}
-	seats, _ := body["seats"].([]any)
-	for i, seat := range seats {
-		name, _ := seat.(string)
-		if !seatName.MatchString(name) || slices.Contains(w.seats, name) {
-			detail := "must be the name of a seat, such as C05, each once"
-			errs = append(errs, rest.FieldError{Pointer: fmt.Sprintf("/seats/%d", i), Detail: detail})
-		}
-		w.seats = append(w.seats, name)
-	}
-	_, named := body["seats"]
-	_, counted := body["count"]
-	w.count, _ = rest.Integer(body["count"])
-	if named {
-		w.count = int64(len(seats))
-	}
-	if named == counted || w.count < 1 || w.count > maxSeats {
-		detail := fmt.Sprintf("must have either seats, a list of names, or count; at most %d seats", maxSeats)
-		errs = append(errs, rest.FieldError{Pointer: "", Detail: detail})
+	if w.places, _ = rest.Integer(body["places"]); w.places < 1 || w.places > maxPlaces {
+		detail := fmt.Sprintf("must be a whole number from 1 to %d", maxPlaces)
+		errs = append(errs, rest.FieldError{Pointer: "/places", Detail: detail})
 	}
 	if len(errs) > 0 {
 		return w, rest.InvalidFields(errs...)

@@ -1,13 +1,14 @@
-// Command booking is a service whose customers book seats of screenings. A booking that is not confirmed within some
-// minutes expires, and its seats are free again. README.md describes it.
+// Command booking is a service whose customers book places of courses. A booking that is not confirmed within some
+// minutes expires, and its places are free again. README.md describes it.
 package main
 
 import (
 	"context"
-	"log/slog"
+	_ "embed"
 
 	"gorm.io/gorm"
 
+	"example.com/shop/examples/booking/migrations"
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/doctor"
 )
@@ -17,7 +18,7 @@ func main() { app.Main(program(), &commands{}) }
 func program() app.Program {
 	return app.Program{
 		Name:        "booking",
-		Description: "Book seats, and release those that are not confirmed by their deadline.",
+		Description: "Book places of courses, and release those that are not confirmed by their deadline.",
 		Version:     app.ModuleVersion(),
 	}
 }
@@ -33,7 +34,6 @@ type commands struct {
 	Version   app.VersionCommand `cmd:"" help:"Print the version."`
 }
 
-// serveCommand is the command serve.
 type serveCommand struct {
 	app.Serve
 	options
@@ -51,34 +51,33 @@ func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 	return p.Serve(ctx, c.HTTPAddr)
 }
 
-// migrateCommand is the command migrate. The migrations create the outbox, the table of the reconciler's reports, and
-// the tables of other programs in this module, if there are any. The tables of other programs stay empty.
+//go:embed seed.sql
+var seedSQL string
+
+// migrateCommand is the command migrate. The migrations of the core create the outbox, the table of the reconciler's
+// reports, and the tables of other programs in this module, if there are any, which stay empty.
 type migrateCommand struct {
-	Seed bool `name:"seed" help:"Add sample screenings, unless they exist."`
+	Seed bool `name:"seed" help:"Add sample courses, unless they exist."`
 	app.Migrate
 }
 
 func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {
 	return c.Migrate.Run(ctx, program, func(ctx context.Context, db *gorm.DB) error {
-		return createTables(ctx, db, c.Seed)
-	})
+		if !c.Seed {
+			return nil
+		}
+		return db.WithContext(ctx).Exec(seedSQL).Error
+	}, migrations.Set)
 }
 
-// openTool opens the process of a command that runs once.
-func openTool(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error) {
-	return new(options).open(ctx, cfg, log)
-}
-
-// reconcileCommand is the command reconcile.
 type reconcileCommand struct{ app.Tool }
 
 func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Sweep(ctx, program, openTool)
+	return c.Sweep(ctx, program, new(options).open)
 }
 
-// doctorCommand is the command doctor.
 type doctorCommand struct{ doctor.Command }
 
 func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Command.Run(ctx, program, openTool)
+	return c.Command.Run(ctx, program, new(options).open)
 }

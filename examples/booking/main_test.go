@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	schema "example.com/shop/examples/booking/migrations"
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
@@ -19,89 +20,109 @@ import (
 	"example.com/shop/migrations"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
+func TestMain(m *testing.M) { testenv.Main(m, migrations.Up, schema.Set.Up) }
 
-// cinema is a service on a database of its own, without a queue. It waits for turns and locks as long as a test needs.
-type cinema struct {
+// What the tests call a row, a shared row, and a number of its units, and where these are stored. The other lines of
+// the rules' tests have no such words, so that a service of your own changes little besides this block.
+const (
+	subject, counter = "booking ", "course " // in a violation
+	table, counters  = "bookings", "courses"
+	sharedID         = "course_id" // the column of table that refers to counters
+	lockCounter      = `SELECT FROM courses WHERE id = $1 FOR NO KEY UPDATE`
+	insertCounter    = `INSERT INTO courses VALUES ($1, 'a course', $2, $2, now() + interval '1 day')`
+	beginCounter     = `UPDATE courses SET begins_at = now() WHERE id = $1`
+)
+
+type row = booking
+
+// of returns a wish for some units of a shared row.
+func of(shared uuid.UUID, units int64) wish { return wish{course: shared, places: units} }
+
+const (
+	pastDeadline = `
+		UPDATE ` + table + ` SET created_at = now() - interval '1 hour', expires_at = clock_timestamp() WHERE id = $1`
+	extended = `UPDATE ` + table + ` SET expires_at = now() + interval '1 hour' WHERE id = $1`
+	lockRow  = `SELECT FROM ` + table + ` WHERE id = $1 FOR UPDATE`
+)
+
+// testService is a service on a database of its own, without a queue. It waits for turns and locks as long as a test
+// needs.
+type testService struct {
 	*service
-	db        *sql.DB // hides that of the service
-	published *parttest.Published
-	table     *timeout.Table
+	pool           *sql.DB
+	published      *parttest.Published // the tasks that time out rows
+	publishedCodes *parttest.Published
+	table          *timeout.Table
 }
 
-func newCinema(t testing.TB) *cinema {
+func newTestService(t testing.TB) *testService {
 	t.Helper()
 	db, pool := parttest.OpenDB(t, testenv.Postgres(t), 20)
-	testenv.Must(t, createTables(t.Context(), db, false))
-	published := new(parttest.Published)
-	s := newService(db, &options{Timeout: time.Minute, MaxOpenSeats: 10}, published)
+	published, codes := new(parttest.Published), new(parttest.Published)
+	s := newService(db, &options{Timeout: time.Minute, MaxOpenPlaces: 10}, published, codes)
 	s.turns, s.lockTimeout = postgres.NewKeyGate(100, time.Minute), "1min"
-	return &cinema{
-		service: s, db: pool, published: published,
+	return &testService{
+		service: s, pool: pool, published: published, publishedCodes: codes,
 		table: timeout.NewTable(db, expireKind, rows, slog.New(slog.DiscardHandler)),
 	}
 }
 
-// screening adds a screening with seats A01, A02 and so on, at most 99.
-func (c *cinema) screening(t testing.TB, seats int) uuid.UUID {
+// counter adds a shared row with a number of free units.
+func (s *testService) counter(t testing.TB, units int) uuid.UUID {
 	t.Helper()
 	id := uuid.New()
-	testenv.Exec(t, c.db, `INSERT INTO screenings VALUES ($1, 'a film', now() + interval '1 day')`, id)
-	testenv.Exec(t, c.db, `
-		INSERT INTO seats SELECT $1, 'A' || lpad(n::text, 2, '0') FROM generate_series(1, $2::int) AS n`, id, seats)
+	testenv.Exec(t, s.pool, insertCounter, id, units)
 	return id
 }
 
-func named(screening uuid.UUID, seats ...string) wish {
-	return wish{screening: screening, seats: seats, count: int64(len(seats))}
+// free returns the number of free units of a shared row.
+func (s *testService) free(t testing.TB, shared uuid.UUID) int {
+	t.Helper()
+	return testenv.Query[int](t, s.pool, `SELECT free FROM `+counters+` WHERE id = $1`, shared)
 }
 
-func anyOf(screening uuid.UUID, count int64) wish { return wish{screening: screening, count: count} }
-
-// book creates a booking, or fails the test.
-func (c *cinema) book(t testing.TB, customer uuid.UUID, w wish) *booking {
+// make creates a row, or fails the test.
+func (s *testService) make(t testing.TB, customer uuid.UUID, w wish) *row {
 	t.Helper()
-	b, replayed, err := c.create(t.Context(), customer, w)
+	b, replayed, err := s.create(t.Context(), customer, w)
 	if err != nil || replayed {
-		t.Fatalf("create returns replayed %v, error %v; want a new booking", replayed, err)
+		t.Fatalf("create returns replayed %v, error %v; want a new row", replayed, err)
 	}
 	return b
 }
 
-const pastDeadline = `
-	UPDATE bookings SET created_at = now() - interval '1 hour', expires_at = now() - interval '1 s' WHERE id = $1`
+// makeOverdue creates a row of a new customer whose deadline has passed.
+func (s *testService) makeOverdue(t testing.TB, w wish) *row {
+	t.Helper()
+	b := s.make(t, uuid.New(), w)
+	testenv.Exec(t, s.pool, pastDeadline, b.ID)
+	return b
+}
 
-// expire times out bookings as the reconciler does, and returns how many have expired and how many were locked.
-func (c *cinema) expire(t testing.TB, ids ...uuid.UUID) (done, locked int) {
+// timeOut times out rows as the reconciler does, and returns how many have timed out and how many were locked.
+func (s *testService) timeOut(t testing.TB, ids ...uuid.UUID) (done, locked int) {
 	t.Helper()
 	texts := make([]string, len(ids))
 	for i, id := range ids {
 		texts[i] = id.String()
 	}
-	done, locked, err := c.table.TimeOut(t.Context(), texts)
+	done, locked, err := s.table.TimeOut(t.Context(), texts)
 	testenv.Must(t, err)
 	return done, locked
 }
 
-// free returns the number of free seats of a screening.
-func (c *cinema) free(t testing.TB, screening uuid.UUID) int {
-	t.Helper()
-	return testenv.Query[int](t, c.db, `
-		SELECT count(*) FROM seats WHERE screening_id = $1 AND booking_id IS NULL`, screening)
-}
-
 // violations returns the violations of the invariants.
-func (c *cinema) violations(t testing.TB, full bool) []app.Violation {
+func (s *testService) violations(t testing.TB, full bool) []app.Violation {
 	t.Helper()
-	found, err := app.FindViolations(t.Context(), c.service.db, full, invariantsSQL, time.Minute.Microseconds(), full)
+	found, err := app.FindViolations(t.Context(), s.db, full, invariantsSQL, time.Minute.Microseconds(), full)
 	testenv.Must(t, err)
 	return found
 }
 
-func (c *cinema) checkInvariants(t testing.TB) {
+func (s *testService) checkInvariants(t testing.TB) {
 	t.Helper()
 	for _, full := range []bool{false, true} {
-		if found := c.violations(t, full); len(found) > 0 {
+		if found := s.violations(t, full); len(found) > 0 {
 			t.Errorf("the invariants are violated: %+v", found)
 		}
 	}
@@ -115,25 +136,32 @@ func checkClass(t testing.TB, what string, err error, want string) {
 	}
 }
 
-// An operation is what changes a booking.
-type operation func(ctx context.Context, c *cinema, customer uuid.UUID, b *booking) error
-
-var operations = map[string]operation{
-	"confirm": func(ctx context.Context, c *cinema, customer uuid.UUID, b *booking) error {
-		_, err := c.confirm(ctx, customer, b.ID, b.Code)
-		return err
+// steps are what changes a row, besides its timeout.
+var steps = map[string]func(*row) error{
+	"confirm": func(b *row) error { return b.confirm(b.Code) },
+	"release": (*row).release,
+	"send a wrong code": func(b *row) error {
+		return b.confirm("wrong")
 	},
-	"confirm with a wrong code": func(ctx context.Context, c *cinema, customer uuid.UUID, b *booking) error {
-		_, err := c.confirm(ctx, customer, b.ID, "wrong")
-		return err
-	},
-	"expire": func(ctx context.Context, c *cinema, _ uuid.UUID, b *booking) error {
-		_, locked, err := c.table.TimeOut(ctx, []string{b.ID.String()})
-		if err == nil && locked > 0 {
-			err = fmt.Errorf("%d bookings are locked", locked)
+	"send the last wrong code": func(b *row) error {
+		if b.Status == pending {
+			b.WrongCodes = maxWrongCodes - 1
 		}
-		return err
+		return b.confirm("wrong")
 	},
+}
+
+// do changes a row by a step, or times it out.
+func (s *testService) do(ctx context.Context, name string, customer, id uuid.UUID) error {
+	if step, ok := steps[name]; ok {
+		_, err := s.update(ctx, customer, id, step)
+		return err
+	}
+	_, locked, err := s.table.TimeOut(ctx, []string{id.String()})
+	if err == nil && locked > 0 {
+		err = fmt.Errorf("%d rows are locked", locked)
+	}
+	return err
 }
 
 // unavailable reports whether the service has asked the caller to repeat a request.

@@ -2,18 +2,24 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/examples/booking/migrations"
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/ops"
+	"example.com/shop/internal/rest"
 )
 
 // options are the options of bookings and of the operators' API.
 type options struct {
-	Timeout      time.Duration `name:"timeout" default:"5m" help:"The time to confirm a booking."`
-	MaxOpenSeats int64         `name:"max-open-seats" default:"10" help:"The most seats that a customer can have in bookings that are not confirmed."`
+	Timeout       time.Duration `name:"timeout" default:"5m" help:"The time to confirm a booking."`
+	MaxOpenPlaces int64         `name:"max-open-places" default:"10" help:"The most places that a customer can have in bookings that are not confirmed."`
 
 	TokenKey     string `name:"token-key" placeholder:"SECRET" help:"The key that signs the customers' tokens, at least 32 bytes."`
 	TokenKeyFile string `name:"token-key-file" placeholder:"FILE" help:"The file with the token key, instead of --token-key."`
@@ -27,8 +33,8 @@ func (o *options) check(api bool) error {
 	if o.Timeout < time.Second {
 		errs = append(errs, fmt.Errorf("%s is %v, want at least 1s", app.OptionName("timeout"), o.Timeout))
 	}
-	if o.MaxOpenSeats < 1 {
-		errs = append(errs, fmt.Errorf("%s is %d, want at least 1", app.OptionName("max-open-seats"), o.MaxOpenSeats))
+	if o.MaxOpenPlaces < 1 {
+		errs = append(errs, fmt.Errorf("%s is %d, want at least 1", app.OptionName("max-open-places"), o.MaxOpenPlaces))
 	}
 	if api {
 		errs = append(errs, app.RequireOptions(map[string]string{"token-key": o.TokenKey}),
@@ -37,21 +43,46 @@ func (o *options) check(api bool) error {
 	return app.JoinErrors(errs...)
 }
 
+var (
+	//go:embed openapi.yaml
+	contract []byte
+	//go:embed invariants.sql
+	invariantsSQL string
+)
+
 // open returns a process with bookings and the operators' API, which is connected to its servers.
 func (o *options) open(ctx context.Context, cfg app.Config, log *slog.Logger) (p *app.Process, err error) {
-	b, err := app.Connect(ctx, cfg, log)
+	b, err := app.Connect(ctx, cfg, log, migrations.Set)
 	if err != nil {
 		return nil, err
 	}
 	defer b.CloseOnError(&err)
-	expire, err := app.NewKind(b, expireKind, rows)
+	expire, err := app.NewKind(b, expireKind, rows, delay.WorkerConfig{})
 	if err != nil {
 		return nil, err
 	}
-	bookings, err := part(b, expire, o)
+	code, err := app.NewKind(b, codeKind, codes(b.DB, logMessage(log), log), delay.WorkerConfig{Batch: codesAtOnce})
 	if err != nil {
 		return nil, err
 	}
-	kinds, parts := app.Kinds{expire}, app.Parts{bookings}
+	var customers *rest.Tokens // nil: the process does not serve the API
+	if b.Has(app.API) {
+		customers, err = rest.NewTokens(rest.TokenConfig{
+			Key: []byte(o.TokenKey), Issuer: "booking", Audience: "booking-customers",
+			Cookie: "booking_token", CookiePath: "/api", SignUp: "sign up with POST " + signUpPath,
+		})
+		if err != nil {
+			return nil, app.Usage(err)
+		}
+	}
+	bookings := newService(b.DB, o, expire.Publisher, code.Publisher)
+	kinds, parts := app.Kinds{expire, code}, app.Parts{{
+		Contract:  [][]byte{contract, rest.CustomerContract},
+		Routes:    func(root, _ gin.IRouter) { addRoutes(root, customers, bookings) },
+		Relations: []string{"courses", "bookings_idempotency_key", "bookings_pending_deadline", "bookings_code_due"},
+		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
+			return app.FindViolations(ctx, b.DB, full, invariantsSQL, bound.Microseconds(), full)
+		},
+	}}
 	return app.New(b, kinds, append(parts, ops.Part(b, o.Ops, kinds, parts, nil))...)
 }

@@ -6,12 +6,17 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/ops"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/internal/testenv/programtest"
 )
 
@@ -30,11 +35,12 @@ func TestBookingOptions(t *testing.T) {
 	programtest.SecretFiles(t, options)
 }
 
-// TestBookingRoutes checks that each path answers HEAD as it answers GET.
+// TestBookingRoutes checks that each path answers HEAD as it answers GET, and that a process that lacks a table is not
+// ready.
 func TestBookingRoutes(t *testing.T) {
 	const opsToken = "0123456789abcdef"
 	o := options{
-		Timeout: time.Minute, MaxOpenSeats: 10, TokenKey: "0123456789abcdef0123456789abcdef",
+		Timeout: time.Minute, MaxOpenPlaces: 10, TokenKey: "0123456789abcdef0123456789abcdef",
 		Ops: ops.Options{OpsToken: opsToken},
 	}
 	p, err := o.open(t.Context(), app.Config{
@@ -43,14 +49,33 @@ func TestBookingRoutes(t *testing.T) {
 	}, slog.New(slog.DiscardHandler))
 	testenv.Must(t, err)
 	defer p.Close()
-	testenv.Must(t, createTables(t.Context(), p.DB, true))
 	programtest.HeadMatchesGet(t, p, opsToken)
+	for _, step := range []struct {
+		change string
+		status int // of /readyz after it
+	}{
+		{`SELECT`, http.StatusOK},
+		{`ALTER TABLE ` + counters + ` RENAME TO other`, http.StatusServiceUnavailable},
+	} {
+		testenv.Exec(t, p.Pool, step.change)
+		answer := httptest.NewRecorder()
+		p.Handler().ServeHTTP(answer, parttest.NewRequest(t, "GET", "/readyz", ""))
+		if answer.Code != step.status {
+			t.Errorf("after %s /readyz is answered with %d %s, want %d", step.change, answer.Code, answer.Body, step.status)
+		}
+	}
 }
 
-// TestBookingDemo runs the demo, and waits until a booking has expired.
+// sample is a shared row that `migrate --seed` adds.
+const sample = "01900000-0000-7000-8000-000000000002"
+
+// TestBookingDemo runs the demo, confirms a row with the code that its log shows, and waits until another one has timed
+// out.
 func TestBookingDemo(t *testing.T) {
 	t.Parallel() // it waits for a deadline most of the time
-	url := programtest.Demo(t, program(), &commands{}, "--timeout=2s")
+	demo, log := program(), new(testenv.LogBuffer)
+	demo.Err = log
+	url := programtest.Demo(t, demo, &commands{}, "--timeout=3s")
 	token := ""
 	send := func(method, path, body string) (a answered) {
 		req, err := http.NewRequestWithContext(t.Context(), method, url+path, bytes.NewBufferString(body))
@@ -67,16 +92,28 @@ func TestBookingDemo(t *testing.T) {
 		testenv.Must(t, json.Unmarshal(text, &a))
 		return a
 	}
-	token = send(http.MethodPost, "/api/customers", "").Token
-	b := send(http.MethodPost, "/api/bookings", `{"screening_id":"01900000-0000-7000-8000-000000000002","count":2}`)
+	token = send(http.MethodPost, signUpPath, "").Token
+	b := send(http.MethodPost, collection, body(uuid.MustParse(sample), 2))
 	if b.Status != "pending" {
-		t.Fatalf("the new booking is %+v, want it pending", b)
+		t.Fatalf("the new row is %+v, want it pending", b)
 	}
-	testenv.Eventually(t, "the booking has expired", func() bool {
-		b = send(http.MethodGet, "/api/bookings/"+b.ID.String(), "")
+	var code []string
+	line := regexp.MustCompile(`"code":"(\w+)".*` + b.ID.String())
+	testenv.Eventually(t, "the log shows the code", func() bool {
+		code = line.FindStringSubmatch(log.String())
+		return code != nil
+	})
+	path := collection + "/" + b.ID.String()
+	if got := send(http.MethodPost, path+"/confirm", `{"code":"`+code[1]+`"}`); got.Status != "confirmed" &&
+		got.Type != "/problems/"+deadlinePassed.Code { // on a slow machine
+		t.Errorf("the confirmed row is %+v", got)
+	}
+	b = send(http.MethodPost, collection, body(uuid.MustParse(sample), 2))
+	testenv.Eventually(t, "the row has timed out", func() bool {
+		b = send(http.MethodGet, collection+"/"+b.ID.String(), "")
 		return b.Status == "expired"
 	})
 	if b.EndedAt == nil || b.EndedAt.Before(b.ExpiresAt) {
-		t.Errorf("the expired booking is %+v, want that it ended at its deadline or later", b)
+		t.Errorf("the row that has timed out is %+v, want that it ended at its deadline or later", b)
 	}
 }

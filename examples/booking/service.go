@@ -3,101 +3,213 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/timeout"
 )
 
-// bookingSQL is the end of the statements that return bookings. They name the bookings result, and the present clock.
-const bookingSQL = `
-	SELECT r.id, r.screening_id, to_json(r.seats) AS seats, r.status, r.code, r.fingerprint,
-	       r.created_at, r.expires_at, r.ended_at, clock.at AS server_time
-	FROM result r CROSS JOIN clock`
+// expireKind is the kind of the tasks that expire bookings. The id of a task is the id of its booking.
+const expireKind = "booking.expire"
 
-// $1 id · $2 customer id · $3 an idempotency key that also finds the booking, or ""
-const getSQL = `WITH clock AS (SELECT clock_timestamp() AS at), result AS (
-		SELECT * FROM bookings WHERE customer_id = $2::uuid AND (id = $1::uuid OR idempotency_key = $3::text)
-	)` + bookingSQL
+// The statements. Each transaction locks and reads, has a method of booking or of needs decide, and writes by one
+// statement. Only the timeouts of a batch are decided by their statement, because they have one rule.
+//
+// The locks are taken in one order, so that no two transactions deadlock: the booking, its course, the customer, and
+// the outbox. The row of a course is a counter that many bookings change. So a transaction that locks it must be short,
+// and waits for nothing but the locks that follow.
+const (
+	selectBookings = `
+		SELECT id, course_id, places, status, code, wrong_codes, fingerprint, created_at, expires_at, ended_at,
+		       clock_timestamp() AS server_time
+		FROM bookings `
+	lockBooking = `SELECT FROM bookings WHERE id = $1 AND customer_id = $2 FOR UPDATE`
+	readBooking = selectBookings + `WHERE id = $1 AND customer_id = $2`
 
-//go:embed confirm.sql
-var confirmSQL string
+	// NO KEY, because the foreign keys of other bookings take KEY SHARE locks on the course.
+	lockCourse = `SELECT id, free, begins_at FROM courses WHERE id = $1 FOR NO KEY UPDATE`
+	// A customer has no row to lock. The lock makes the bookings of a customer count each other, of all courses.
+	lockCustomer = `SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0))`
+	readByKey    = selectBookings + `WHERE customer_id = $1 AND idempotency_key = $2`
+	readOpen     = selectBookings + `WHERE customer_id = $1 AND status = 'pending'`
+)
 
-// The problems that package rest does not declare.
 var (
-	unknownScreening = rest.Class{
-		Code: "unknown-screening", Status: http.StatusUnprocessableEntity, Title: "Unknown screening",
-	}
-	seatsTaken     = rest.Class{Code: "seats-taken", Status: http.StatusConflict, Title: "Seats taken"}
-	tooManySeats   = rest.Class{Code: "too-many-seats", Status: http.StatusConflict, Title: "Too many seats"}
-	wrongCode      = rest.Class{Code: "wrong-code", Status: http.StatusUnprocessableEntity, Title: "Wrong code"}
-	bookingExpired = rest.Class{Code: "booking-expired", Status: http.StatusConflict, Title: "Booking expired"}
+	//go:embed create.sql
+	createSQL string
+	//go:embed update.sql
+	updateSQL string
+	//go:embed expire.sql
+	expireSQL string
+	//go:embed free.sql
+	freeSQL string
 )
 
-// service keeps bookings in PostgreSQL. It derives each answer from the state in which a statement has left a booking,
-// so that a repeated request gets the same answer.
+// rows describes the bookings that time out. To time out a booking means to expire it. Its shared row is its course.
+var rows = timeout.Rows{Table: "bookings", Due: "expires_at", TimeOut: expireSQL, Free: freeSQL}
+
+// service keeps bookings in PostgreSQL.
 type service struct {
-	db          *gorm.DB
-	options     *options
-	publisher   publisher
-	gate        *postgres.Gate    // for creations, which may wait for locks
-	turns       *postgres.KeyGate // for creations that need the same screening
-	lockTimeout string            // of creations
+	db           *gorm.DB
+	options      *options
+	expire, code publisher         // of the tasks of each kind
+	gate         *postgres.Gate    // for transactions that may wait for locks: connections are left for all others
+	turns        *postgres.KeyGate // for creations that need the same course
+	lockTimeout  string            // of creations
 }
 
 type publisher interface {
 	Publish(ctx context.Context, messages ...delay.Message) bool
 }
 
-// At most turnsAtATime creations work on a screening or wait for its locks. A creation that waits too long for its
-// turn, or for a lock, is rejected, so that a lock on one screening does not stop the bookings of all others.
+// At most turnsAtATime creations work on a course or wait for its lock, and the others wait for a turn without a
+// connection. A creation that waits too long for its turn, or for a lock, is rejected. So a course that a session keeps
+// locked, or that all customers want at the same time, does not stop the bookings of all other courses.
 const (
 	turnsAtATime = 3
 	longestWait  = 200 * time.Millisecond
 )
 
-func newService(db *gorm.DB, o *options, p publisher) *service {
+func newService(db *gorm.DB, o *options, expire, code publisher) *service {
 	return &service{
-		db: db, options: o, publisher: p, gate: postgres.NewGate(db),
+		db: db, options: o, expire: expire, code: code, gate: postgres.NewGate(db),
 		turns: postgres.NewKeyGate(turnsAtATime, longestWait), lockTimeout: longestWait.String(),
 	}
 }
 
-func (s *service) get(ctx context.Context, customer, id uuid.UUID) (*booking, error) {
-	return s.one(ctx, getSQL, id, customer, "")
+// create creates a booking. If the customer has created one with the same idempotency key before, create returns it in
+// its present state, and replayed is true.
+func (s *service) create(ctx context.Context, customer uuid.UUID, w wish) (b *booking, replayed bool, err error) {
+	var expire, send delay.Message
+	var rejection error // is answered after the commit: what it says of the tables must survive a failover, too
+	err = s.transact(ctx, func(tx *postgres.Tx) error {
+		tx.Queue(`SELECT set_config('lock_timeout', $1, true)`, s.lockTimeout)
+		n := readNeeds(tx, customer, w)
+		if err := tx.Send(ctx); err != nil {
+			return err
+		}
+		if b, replayed, rejection = n.decide(w, s.options); rejection != nil || replayed {
+			return nil
+		}
+		// The time to the deadline begins here, and not after the commit.
+		expire = delay.At(b.ID.String(), b.ExpiresAt, n.now)
+		send = delay.At(b.ID.String(), b.CreatedAt, n.now)
+		tx.Queue(createSQL, pgx.NamedArgs{
+			"id": b.ID, "customer": customer, "course": b.CourseID, "places": b.Places, "code": b.Code, "key": w.key,
+			"fingerprint": b.Fingerprint, "created": b.CreatedAt, "deadline": b.ExpiresAt,
+			"expire": expireKind, "send": codeKind,
+		})
+		return nil
+	}, w.course.String())
+	switch {
+	case errors.Is(err, postgres.ErrBusy), postgres.LockTimedOut(err):
+		return nil, false, rest.Unavailable.Errorf("Many want this course. Nothing has changed: repeat the request.")
+	case err != nil:
+		const advice = "Repeat the request with the same Idempotency-Key: it then returns the same booking. " +
+			"Without a key, it may create a second one."
+		return nil, false, rest.OutcomeUnknown(fmt.Errorf("create booking: %w", err), advice)
+	case rejection != nil:
+		return nil, false, rejection
+	case !replayed:
+		// The booking and its outbox rows are committed. If Publish fails, the relay publishes the rows.
+		s.expire.Publish(ctx, expire)
+		s.code.Publish(ctx, send)
+	}
+	return b, replayed, nil
 }
 
-// confirm confirms a booking before its deadline. It is idempotent.
-func (s *service) confirm(ctx context.Context, customer, id uuid.UUID, code string) (*booking, error) {
-	b, err := s.one(ctx, confirmSQL+bookingSQL, id, customer, code)
+// transact runs a transaction that may wait for locks, after it has got a turn for each of the courses.
+func (s *service) transact(ctx context.Context, do func(*postgres.Tx) error, courses ...string) error {
+	leaveTurns, err := s.turns.Enter(ctx, courses...)
+	if err != nil {
+		return err
+	}
+	defer leaveTurns()
+	leaveGate, err := s.gate.Enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leaveGate()
+	return postgres.Transact(ctx, s.db, do)
+}
+
+// readNeeds queues the statements that lock and read what decides on a wish: first the course, and then the customer,
+// are locked. The other statements follow the locks, because a statement that waits for a lock still sees the other
+// rows as they were before its wait. The clock comes last, so that the waits do not shorten the time to confirm.
+func readNeeds(tx *postgres.Tx, customer uuid.UUID, w wish) *needs {
+	n := new(needs)
+	tx.Queue(lockCourse, w.course).Query(collect(&n.course))
+	tx.Queue(lockCustomer, customer)
+	tx.Queue(readByKey, customer, w.key).Query(collect(&n.existing))
+	tx.Queue(readOpen, customer).Query(collect(&n.open))
+	tx.Queue(`SELECT clock_timestamp() AS now`).QueryRow(func(row pgx.Row) error { return row.Scan(&n.now) })
+	return n
+}
+
+// collect returns a function that stores all rows.
+func collect[T any](all *[]T) func(pgx.Rows) error {
+	return func(rows pgx.Rows) (err error) {
+		*all, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		return err
+	}
+}
+
+func (s *service) get(ctx context.Context, customer, id uuid.UUID) (*booking, error) {
+	var b booking
+	found, err := postgres.Scan(ctx, s.db, &b, readBooking, id, customer)
 	switch {
 	case err != nil:
-		return nil, rest.OutcomeUnknown(err, "Repeat the request: a booking is confirmed once.")
-	case b.Code != code:
-		return nil, wrongCode.Errorf("This is not the code that the answer to the creation had.")
-	case b.Status == "confirmed":
-		return b, nil
-	default: // expired, or pending past its deadline
-		deadline := b.ExpiresAt.UTC().Format(time.RFC3339)
-		return nil, bookingExpired.Errorf("The booking was not confirmed by its deadline, %s.", deadline)
-	}
-}
-
-// one runs a statement that returns a booking, or no row if the customer has no such booking.
-func (s *service) one(ctx context.Context, statement string, args ...any) (*booking, error) {
-	var b booking
-	found, err := postgres.Scan(ctx, s.db, &b, statement, args...)
-	if err != nil {
-		return nil, fmt.Errorf("read or change a booking: %w", err)
-	}
-	if !found {
-		return nil, rest.NotFound.Errorf("There is no booking with this id.")
+		return nil, fmt.Errorf("read booking %s: %w", id, err)
+	case !found:
+		return nil, notFound(id)
 	}
 	return &b, nil
 }
+
+// update is the one way to change a booking. It locks the booking, reads it with the database's clock, has change
+// decide, and writes what change has made of it. An error of change does not roll the transaction back, because a wrong
+// code must be counted.
+func (s *service) update(
+	ctx context.Context, customer, id uuid.UUID, change func(*booking) error,
+) (b *booking, err error) {
+	var rejection error
+	err = s.transact(ctx, func(tx *postgres.Tx) error {
+		var found []booking
+		tx.Queue(lockBooking, id, customer)
+		tx.Queue(readBooking, id, customer).Query(collect(&found))
+		if err := tx.Send(ctx); err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			rejection = notFound(id)
+			return nil
+		}
+		before := found[0]
+		b = &found[0]
+		rejection = change(b)
+		if b.Status != before.Status || b.WrongCodes != before.WrongCodes {
+			tx.Queue(updateSQL, id, b.Status, b.WrongCodes, b.EndedAt)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		const advice = "Repeat the request: a booking ends once. A wrong code may count twice."
+		return nil, rest.OutcomeUnknown(fmt.Errorf("change booking %s: %w", id, err), advice)
+	case rejection != nil:
+		return nil, rejection
+	}
+	return b, nil
+}
+
+// notFound returns the error for a booking that the customer does not have. It does not disclose whether another
+// customer has a booking with this id.
+func notFound(id uuid.UUID) error { return rest.NotFound.Errorf("There is no booking %s.", id) }

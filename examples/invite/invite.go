@@ -33,8 +33,6 @@ type invitation struct {
 
 // Each step of an invitation's life is one statement.
 var (
-	//go:embed schema.sql
-	schemaSQL string
 	//go:embed create.sql
 	createSQL string
 	//go:embed accept.sql
@@ -57,18 +55,11 @@ func part(b *app.Base, expire *app.Kind, timeout time.Duration) app.Part {
 	return app.Part{
 		Contract:  [][]byte{contract},
 		Routes:    func(root, _ gin.IRouter) { addRoutes(root, invitations, expire.Publisher, timeout) },
-		Relations: []string{"invitations_pending_deadline"},
+		Relations: []string{"invitations", "invitations_pending_deadline"},
 		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
 			return app.FindViolations(ctx, b.DB, full, invariantsSQL, bound.Microseconds(), full)
 		},
 	}
-}
-
-func createTable(ctx context.Context, db *gorm.DB) error {
-	if err := db.WithContext(ctx).Exec(schemaSQL).Error; err != nil {
-		return fmt.Errorf("create the table of invitations: %w", err)
-	}
-	return nil
 }
 
 // store keeps invitations in PostgreSQL.

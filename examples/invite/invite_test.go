@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	schema "example.com/shop/examples/invite/migrations"
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/ops"
@@ -25,7 +27,7 @@ import (
 	"example.com/shop/migrations"
 )
 
-func TestMain(m *testing.M) { programtest.Main(m, migrations.Up) }
+func TestMain(m *testing.M) { programtest.Main(m, migrations.Up, schema.Set.Up) }
 
 // newProcess returns a process with all roles on a new database.
 func newProcess(ctx context.Context, t *testing.T, redisURL string, timeout time.Duration) *app.Process {
@@ -36,7 +38,6 @@ func newProcess(ctx context.Context, t *testing.T, redisURL string, timeout time
 		Roles: []string{app.API, app.Relay, app.Worker, app.Reconciler},
 	}, slog.New(slog.DiscardHandler))
 	testenv.Must(t, err)
-	testenv.Must(t, createTable(ctx, p.DB))
 	return p
 }
 
@@ -200,12 +201,19 @@ func TestCommands(t *testing.T) {
 	db, err := sql.Open("pgx", database)
 	testenv.Must(t, err)
 	defer db.Close()
-	_, err = db.ExecContext(t.Context(), `INSERT INTO invitations (id, email, created_at, expires_at)
-		VALUES (gen_random_uuid(), 'ada@example.com', now() - interval '2 days', now() - interval '1 day')`)
-	testenv.Must(t, err)
-	out.Reset()
-	if err := run("doctor", servers...); err == nil || !strings.Contains(out.String(), "pending 1 day") {
-		t.Errorf("doctor: error %v, want one, because an invitation is pending past its deadline: %s", err, out.String())
+	for _, step := range []struct{ change, want string }{
+		{`INSERT INTO invitations (id, email, created_at, expires_at)
+			VALUES (gen_random_uuid(), 'ada@example.com', now() - interval '2 days', now() - interval '1 day')`,
+			"pending 1 day"},
+		{`ALTER TABLE invitations RENAME ended_at TO other`, "does not fit the schema"},
+		{`DELETE FROM ` + schema.Set.Table(), "lacks the migrations [1] of " + schema.Set.Name},
+	} {
+		testenv.Exec(t, db, step.change)
+		out.Reset()
+		err := run("doctor", servers...)
+		if text := fmt.Sprint(out.String(), err); err == nil || !strings.Contains(text, step.want) {
+			t.Errorf("after %s: doctor: error %v, %s; want %q", step.change, err, out.String(), step.want)
+		}
 	}
 	for command, flag := range map[string]string{"serve": "--timeout=0s", "reconcile": "--database-conns=1"} {
 		if err := run(command, append(servers, flag)...); !errors.As(err, new(app.UsageError)) || !strings.Contains(err.Error(), "want at least") {
@@ -233,8 +241,7 @@ func TestInvitationsAfterRedisWipe(t *testing.T) {
 
 // TestInvitationPlans checks that a batch is read by the ids of its invitations, and the pending ones by their index.
 func TestInvitationPlans(t *testing.T) {
-	gdb, db := parttest.OpenDB(t, testenv.Postgres(t), 1)
-	testenv.Must(t, createTable(t.Context(), gdb))
+	_, db := parttest.OpenDB(t, testenv.Postgres(t), 1)
 	pending, expire := rows.Statements()
 	ids := "'{" + uuid.NewString() + strings.Repeat(","+uuid.NewString(), 499) + "}'"
 	byDeadline, byID := []string{"invitations_pending_deadline"}, []string{"invitations_pkey"}

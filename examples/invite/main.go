@@ -8,6 +8,9 @@ import (
 	"log/slog"
 	"time"
 
+	"gorm.io/gorm"
+
+	"example.com/shop/examples/invite/migrations"
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/doctor"
 	"example.com/shop/internal/ops"
@@ -69,12 +72,13 @@ func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 	return p.Serve(ctx, c.HTTPAddr)
 }
 
-// migrateCommand is the command migrate. The migrations create the outbox, the table of the reconciler's reports, and
-// the tables of other programs in this module, if there are any. The tables of other programs stay empty.
+// migrateCommand is the command migrate. The migrations of the core create the outbox, the table of the reconciler's
+// reports, and the tables of other programs in this module, if there are any, which stay empty.
 type migrateCommand struct{ app.Migrate }
 
 func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Migrate.Run(ctx, program, createTable)
+	nothingElse := func(context.Context, *gorm.DB) error { return nil }
+	return c.Migrate.Run(ctx, program, nothingElse, migrations.Set)
 }
 
 // openTool opens the process of a command that runs once.

@@ -26,7 +26,6 @@ type guests struct {
 func newGuests(t *testing.T) *guests {
 	t.Helper()
 	db, pool := parttest.OpenDB(t, testenv.Postgres(t), 5)
-	testenv.Must(t, createTable(t.Context(), db))
 	table := timeout.NewTable(db, expireKind, rows, slog.New(slog.DiscardHandler))
 	return &guests{&store{db: db}, pool, table}
 }

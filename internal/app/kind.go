@@ -27,7 +27,7 @@ type Kind struct {
 
 // NewKind calls the constructors of all components of a kind of task that times out rows, which are known before the
 // publisher. Its error says which option or name is wrong.
-func NewKind(b *Base, name string, rows timeout.Rows) (*Kind, error) {
+func NewKind(b *Base, name string, rows timeout.Rows, cfg delay.WorkerConfig) (*Kind, error) {
 	queue, err := delay.NewQueue(b.Redis, name, b.QueueShards)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func NewKind(b *Base, name string, rows timeout.Rows) (*Kind, error) {
 	publisher := delay.NewPublisher(queue, outbox, b.Log, b.Metrics)
 	relay := delay.NewRelay(queue, outbox, b.Log, b.Metrics)
 	table := timeout.NewTable(b.DB, name, rows, b.Log)
-	worker := delay.NewWorker(queue, table.Handle, delay.WorkerConfig{}, b.Log, b.Metrics)
+	worker := delay.NewWorker(queue, table.Handle, cfg, b.Log, b.Metrics)
 	reconciler, err := reconcile.New(b.Pool, name, table, queue, b.Reconcile, b.Log, b.Metrics)
 	if err != nil {
 		return nil, err

@@ -148,11 +148,9 @@ func (d *Deployment) checkAPI(c *Client) error {
 		return err
 	}
 	if s.Keyed {
-		again, err := c.checkedRow("Keyed", http.StatusOK, s.Create(s.Bodies[0], key), Pending)
-		if err != nil {
+		if _, err := c.checkedRow("Keyed", http.StatusOK, s.Create(s.Bodies[0], key), Pending); err != nil {
 			return err
 		}
-		row.Body = again.Body
 	}
 	var shown Status
 	var left float64
@@ -171,7 +169,17 @@ func (d *Deployment) checkAPI(c *Client) error {
 	if _, err := c.checkedRow("Collection", http.StatusOK, s.Get(row.ID), ""); err != nil {
 		return err
 	}
-	_, err = c.checkedRow("Actions[Confirm]", http.StatusOK, s.Confirm(row.ID, row.Body), Confirmed)
+	secret, err := s.secret(d.T.Context(), d.DB, row.ID)
+	if err != nil {
+		return wrong("Secret", "%w", err)
+	}
+	for _, o := range s.others() {
+		a, err := c.Try(s.act(o, row.ID, secret))
+		if err != nil || a.Status != http.StatusOK && a.Rejected != RejectedOther && a.Rejected != RejectedLate {
+			return wrong(fmt.Sprintf("Actions[%s]", o), "it is answered with %d %s (%v)", a.Status, a.Body, err)
+		}
+	}
+	_, err = c.checkedRow("Actions[Confirm]", http.StatusOK, s.Confirm(row.ID, secret), Confirmed)
 	if err != nil || !s.has(Cancel) {
 		return err
 	}
@@ -179,7 +187,7 @@ func (d *Deployment) checkAPI(c *Client) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.checkedRow("Actions[Cancel]", http.StatusOK, s.Cancel(row.ID, row.Body), Cancelled)
+	_, err = c.checkedRow("Actions[Cancel]", http.StatusOK, s.Cancel(row.ID, d.secret(row.ID)), Cancelled)
 	return err
 }
 
@@ -219,6 +227,5 @@ func (c *Client) checkedRow(field string, status int, r Request, want Status) (r
 		return row, wrong("Decode", "%s shows the row %q with the status %q, want an id and %q",
 			a.Body, row.ID, row.Status, want)
 	}
-	row.Body = a.Body
 	return row, nil
 }

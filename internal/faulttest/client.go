@@ -21,6 +21,7 @@ type Client struct {
 	T       testing.TB
 	Base    string
 	Token   string
+	secret  func(id string) string // returns what confirms a row
 }
 
 // Answer is a response whose body was read. If no response came, only ended and took are set.
@@ -166,7 +167,16 @@ func (c *Client) signUp() error {
 }
 
 // anonymous returns a client of a process without a token.
-func (p *Process) anonymous() *Client { return &Client{service: p.service, T: p.t, Base: p.URL} }
+func (p *Process) anonymous() *Client {
+	return &Client{service: p.service, T: p.t, Base: p.URL, secret: func(id string) string {
+		if p.service.Secret == "" {
+			return ""
+		}
+		secret, err := p.service.secret(p.t.Context(), OpenDatabase(p.t, p.database), id)
+		testenv.Must(p.t, err)
+		return secret
+	}}
+}
 
 // Operator returns an operator of a process.
 func (p *Process) Operator() *Client {
@@ -184,7 +194,7 @@ func (c *Client) Create() Row {
 // confirm confirms a row.
 func (c *Client) confirm(row Row) {
 	c.T.Helper()
-	c.RowOf(c.Expect(http.StatusOK, c.service.Confirm(row.ID, row.Body)))
+	c.RowOf(c.Expect(http.StatusOK, c.service.Confirm(row.ID, c.secret(row.ID))))
 }
 
 // Look returns the row with an id.
@@ -198,7 +208,6 @@ func (c *Client) RowOf(a Answer) Row {
 	c.T.Helper()
 	i, err := c.service.Decode(a.Body)
 	testenv.Must(c.T, err)
-	i.Body = a.Body
 	return i
 }
 
@@ -238,7 +247,7 @@ func (o Owned) confirmLate() {
 	if !Sleep(c.T.Context(), time.Until(o.Deadline)+50*time.Millisecond) {
 		c.T.Fatal("the test ended before a deadline")
 	}
-	if a := c.admitted(c.service.Confirm(o.ID, o.Body)); a.Rejected != RejectedLate {
+	if a := c.admitted(c.service.Confirm(o.ID, c.secret(o.ID))); a.Rejected != RejectedLate {
 		fatalBreach(c.T, "a row that was due at %v is confirmed later: %d %s, want a rejection",
 			o.Deadline, a.Status, a.Body)
 	}

@@ -432,6 +432,14 @@ func (d *Deployment) rows(condition string, args ...any) float64 {
 	return d.Number(`SELECT count(*) FROM (`+d.Service.rows()+`) AS rows WHERE `+condition, args...)
 }
 
+// secret returns what confirms a row.
+func (d *Deployment) secret(id string) string {
+	d.T.Helper()
+	secret, err := d.Service.secret(d.T.Context(), d.DB, id)
+	testenv.Must(d.T, err)
+	return secret
+}
+
 // leased counts the tasks on which workers have leases.
 func (d *Deployment) leased() int64 {
 	d.T.Helper()

@@ -21,8 +21,16 @@
 // deadline, on both sides of it. [Chaos] does the same with random faults, one or two at a time. A service adds
 // faults of its own as arguments, and a second party that confirms rows, such as a payment provider, as its [Party].
 //
+// A confirmed row is final for these tests: no call changes it, and its units of shared rows stay taken. A service that
+// may undo a confirmation describes no action that does so, and tests it by itself.
+//
 // [Broken] shows that the tests find what they look for: it breaks the service on purpose, and the faults must
 // report that.
+//
+// A test of your own begins with [Service.Deploy]: [Needs] says which servers and processes it gets, and Needs.Env
+// which further environment variables these have. The processes of a [Site], from [Service.NewSite], are for tests
+// without a load. [Deployment.Running] returns the processes, whose [Process.SignUp] returns a customer who sends
+// requests.
 //
 // Without TEST_ALL=1 only the quick faults run: see testenv.Slow.
 package faulttest

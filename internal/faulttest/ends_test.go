@@ -69,13 +69,13 @@ func TestTooFewCalls(t *testing.T) {
 
 // TestPossiblePlans checks that a service gets only the plans and operations that it has.
 func TestPossiblePlans(t *testing.T) {
-	s := &Service{Actions: map[Operation]func(string, []byte) Request{Confirm: Post("confirm"), Extend: Post("extend")}}
+	s := &Service{Actions: map[Operation]func(row, secret string) Request{Confirm: Post("confirm"), Extend: Post("extend")}}
 	want := []Operation{Confirm, Confirm, Confirm, Get}
 	if got := s.possible([]Operation{Confirm, Cancel, Extend, Get}); !slices.Equal(got, want) {
 		t.Errorf("a service without cancellations, and without the options of extensions, has %v, want %v", got, want)
 	}
 	names := s.possiblePlans()
-	for name, want := range map[string]int{giveUp: 1, "confirm late": 4, createTwice: 0, reuseKey: 0} {
+	for name, want := range map[string]int{giveUp: 1, "confirm late": 4, createTwice: 0, reuseKey: 0, callOthers: 0} {
 		got := 0
 		for _, n := range names {
 			if n == name {

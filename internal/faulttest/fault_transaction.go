@@ -96,8 +96,9 @@ func (d *Deployment) confirmAt(api, other *Member, key string) confirmation {
 	c := confirmation{Owned{row, customer}, make(chan Answer, 1)}
 	at := *customer
 	at.Base = api.URL
+	secret := d.secret(row.ID)
 	go func() {
-		a, _ := at.Try(s.Confirm(row.ID, row.Body))
+		a, _ := at.Try(s.Confirm(row.ID, secret))
 		c.answered <- a
 	}()
 	Eventually(d.T, "a transaction that has locked the row", func() bool {
@@ -140,7 +141,7 @@ func (c confirmation) othersWait(d *Deployment, api *Member) (exceeded []string)
 	measure("creates a row", api.SignUp(), d.Service.Create(d.Service.Bodies[0], "not-stopped"), http.StatusCreated)
 	customer := *c.row.Customer
 	customer.Base = api.URL
-	measure("cancels the row", &customer, d.Service.Cancel(c.row.ID, c.row.Body), http.StatusOK)
+	measure("cancels the row", &customer, d.Service.Cancel(c.row.ID, d.secret(c.row.ID)), http.StatusOK)
 	longest := time.Duration(0)
 	for began := time.Now(); time.Since(began) < longestWait; d.Sleep(longestWait / 100) {
 		longest = max(longest, d.idleWithLocks())

@@ -143,7 +143,7 @@ func (l *Load) ownRush(rng *rand.Rand, body string) (visits []*Visit) {
 func (l *Load) add(rng *rand.Rand, customer int, body string) *Visit {
 	v := &Visit{
 		Load: l, Customer: l.customers[customer], Key: fmt.Sprintf("load-%d-visit-%d", l.number, len(l.Visits)),
-		body: body, Plan: l.d.Plans[rng.IntN(len(l.d.Plans))], unknown: map[int]int{},
+		body: body, Plan: l.d.Plans[rng.IntN(len(l.d.Plans))], unknown: map[int]int{}, others: map[Operation]int{},
 	}
 	l.Visits = append(l.Visits, v)
 	return v

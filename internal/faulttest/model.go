@@ -51,6 +51,11 @@ const (
 	Settle  Operation = "settle" // the second party's success, which confirms the row or is undone
 )
 
+// isOther reports whether an operation is one of the service's own, which leaves each row as it is.
+func (o Operation) isOther() bool {
+	return !slices.Contains([]Operation{Create, Confirm, Cancel, Get, count, reuse, Extend, Hold, Close, Settle}, o)
+}
+
 // passed tells whether a time has passed when a call takes effect.
 type passed struct {
 	maybe  bool // it may have passed before the response came
@@ -82,6 +87,7 @@ const (
 	RejectedHeld       Rejection = "held"       // the row is held
 	RejectedExtension  Rejection = "extension"  // it was extended as often as it can be
 	RejectedByParty    Rejection = "by party"   // the second party refuses to deal with the row
+	RejectedOther      Rejection = "other"      // an operation of the service's own has no success, as it should
 )
 
 // Response is the content of a response, as far as the model knows it.
@@ -217,6 +223,8 @@ func apply(s State, c call, o Response) (State, bool) {
 		return s, c.Operation == Hold && len(reasons) == 0 && s.Hold != Held
 	case o.Rejected == RejectedLate && c.Operation == Cancel && s.Status == Expired && c.HoldEnd[s.Extensions].maybe:
 		return s, true // the hold has ended by itself: the row is due, and it is shown as held until it is cancelled
+	case o.Rejected == RejectedOther:
+		return s, c.Operation.isOther() && len(reasons) == 0
 	case o.Rejected != "":
 		return s, slices.Contains(reasons, o.Rejected)
 	default:
@@ -243,8 +251,8 @@ func closed(s State, o Response) (State, bool) {
 	}
 }
 
-// respond returns the state after a call of confirm, cancel, extend or hold, or the reasons for which the service may
-// reject the call.
+// respond returns the state after a call of confirm, cancel, extend, hold or an operation of the service's own, or the
+// reasons for which the service may reject the call.
 func respond(s State, o Operation) (after State, reasons []Rejection) {
 	switch {
 	case s.Status == Absent:

@@ -136,6 +136,7 @@ type Process struct {
 	Cmd      *exec.Cmd  // nil for the site at E2E_BASE_URL
 	URL      string
 	OpsToken string
+	database string        // the URL of the site's database
 	ended    chan struct{} // closed when the process has ended and its output was read
 
 	mu     sync.Mutex
@@ -347,7 +348,9 @@ func (s *Site) Command(t testing.TB, args ...string) *exec.Cmd {
 // Serve starts a process that serves the site.
 func (s *Site) Serve(t testing.TB, args ...string) *Process {
 	t.Helper()
-	return s.Service.Start(t, s.Command(t, append([]string{"serve"}, args...)...))
+	p := s.Service.Start(t, s.Command(t, append([]string{"serve"}, args...)...))
+	p.database = s.Database
+	return p
 }
 
 // Run runs a command, which must succeed, and returns its output.

@@ -1,6 +1,7 @@
 package faulttest
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -21,7 +22,6 @@ type Row struct {
 	State
 	Deadline    time.Time
 	CancelledAt time.Time // zero unless it was cancelled, by its customer or by its timeout
-	Body        []byte    // of the answer; [Service.Decode] need not set it
 }
 
 // Status is the status of a row.
@@ -74,10 +74,21 @@ type Service struct {
 	SignUp string
 	// Collection is the path below which each row has the path of its id.
 	Collection string
-	// Actions return the requests that confirm, cancel and extend a row. They get the path of the row, and the body of
-	// the last answer that created it, which may have a code to confirm it. [Post] suffices for a request without a
-	// body. If an operation is missing, customers confirm the row instead.
-	Actions map[Operation]func(row string, created []byte) Request
+	// Actions return the requests that confirm, cancel and extend a row. They get the path of the row, and what Secret
+	// selects. [Post] suffices for a request without a body. If an operation is missing, customers confirm the row
+	// instead.
+	//
+	// An action with any other name is an operation of the service's own, which leaves a row as it is, such as a
+	// confirmation with a wrong code. If the row is pending and in time, the answer is the row, or a problem that
+	// Rejections maps to [RejectedOther]. Otherwise the answer is that to a confirmation of such a row, and if the row
+	// is confirmed, that to a cancellation.
+	Actions map[Operation]func(row, secret string) Request
+	// MostOthers is how often customers may call each of the service's own operations for a row: the next call might
+	// end the row.
+	MostOthers int
+	// Secret selects what a customer needs in order to confirm the row with the id $1, if no answer has it: for instance
+	// a code that the service sends by e-mail. "": nothing.
+	Secret string
 	// Create returns the request that creates a row from a body. The key is a text of letters, digits and hyphens that
 	// the column key of Rows shows, or "".
 	Create func(body, key string) Request
@@ -92,8 +103,8 @@ type Service struct {
 	// Decode reads the body of a successful answer to create, confirm, cancel, get or extend. If it takes a timeout for
 	// another end of a row, a load reports histories that no row can have.
 	Decode func(body []byte) (Row, error)
-	// Rejections maps the type of a problem to the reason that the model knows. A problem that is not here is reported
-	// as unexpected. Customers use a key twice only if [RejectedReuse] is here. The tests expect that a service rejects
+	// Rejections maps the type of a problem to the reason that the model knows, whatever the status of the answer is,
+	// 4xx or 503. A problem that is not here is reported as unexpected. Customers use a key twice only if [RejectedReuse] is here. The tests expect that a service rejects
 	// calls because of overload, of exhausted shared rows or of bounds only if these reasons are here.
 	Rejections map[string]Rejection
 
@@ -110,8 +121,8 @@ type Service struct {
 	Rows string
 	// InsertBatch inserts rows, and selects their ids: $1 is a new UUID, $2 the time until their deadline in seconds,
 	// and $3 the number of rows. The tests add the messages to the outbox. If there are shared rows, it also inserts
-	// one whose name is $1. The rows of the batch need it and no other one: otherwise the good rows of [Stuck] do not
-	// time out.
+	// one whose name in Supplies, such as its id, is $1. The rows of the batch need it and no other one: otherwise the
+	// good rows of [Stuck] do not time out.
 	InsertBatch string
 
 	Shared *SharedRows     // nil: no two rows need the same row of another table
@@ -222,20 +233,33 @@ func (s *Service) Get(id string) Request {
 	return Request{Method: http.MethodGet, Path: s.Collection + "/" + id}
 }
 
-// Confirm and Cancel return the requests of a customer who confirms or cancels a row. created is the body of the last
-// answer that created the row; it may be nil for a service whose [Service.Actions] need none.
-func (s *Service) Confirm(id string, created []byte) Request { return s.act(Confirm, id, created) }
+// Confirm and Cancel return the requests of a customer who confirms or cancels a row. secret is what [Service.Secret]
+// selects.
+func (s *Service) Confirm(id, secret string) Request { return s.act(Confirm, id, secret) }
 
 // Cancel is described at [Service.Confirm].
-func (s *Service) Cancel(id string, created []byte) Request { return s.act(Cancel, id, created) }
+func (s *Service) Cancel(id, secret string) Request { return s.act(Cancel, id, secret) }
 
-func (s *Service) act(o Operation, id string, created []byte) Request {
-	return s.Actions[o](s.Collection+"/"+id, created)
+func (s *Service) act(o Operation, id, secret string) Request {
+	return s.Actions[o](s.Collection+"/"+id, secret)
+}
+
+// secret returns what a customer needs in order to confirm a row.
+func (s *Service) secret(ctx context.Context, db querier, id string) (secret string, err error) {
+	if s.Secret != "" {
+		err = db.QueryRowContext(ctx, s.Secret, id).Scan(&secret)
+	}
+	return secret, err
+}
+
+// others returns the operations of the service's own.
+func (s *Service) others() []Operation {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.Actions)), func(o Operation) bool { return !o.isOther() })
 }
 
 // Post returns an action that sends a POST request without a body to a path below that of the row.
-func Post(name string) func(row string, created []byte) Request {
-	return func(row string, _ []byte) Request { return Request{Method: http.MethodPost, Path: row + "/" + name} }
+func Post(name string) func(row, secret string) Request {
+	return func(row, _ string) Request { return Request{Method: http.MethodPost, Path: row + "/" + name} }
 }
 
 // lockPending returns a statement that locks all pending rows.

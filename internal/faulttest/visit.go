@@ -22,19 +22,20 @@ type Visit struct {
 
 	mu         sync.Mutex
 	History    history
-	ID         string          // of the row
-	created    []byte          // the body of the last answer that created the row
-	Since      time.Time       // when the response came that created the row
-	createTook time.Duration   // from the request for it until then
-	extensions int             // how often the deadline was extended, as far as the answers tell
-	reuses     int             // how often the key was used again with another body
-	ended      bool            // an answer has told that the row has ended
-	shown      Row             // the row as the last answer shows it
-	cancelled  time.Time       // when the row was cancelled, as the last answer that shows it tells; zero: none does
-	unknown    map[int]int     // calls whose outcome is unknown, by the response's status; 0: no response
-	took       []time.Duration // of each response
-	party      []time.Duration // like took, of the calls that need the second party; took and unknown have no such call
-	wrong      []string        // messages about responses that break the contract
+	ID         string            // of the row
+	secret     string            // what confirms the row; "": nothing, or it was not read yet
+	Since      time.Time         // when the response came that created the row
+	createTook time.Duration     // from the request for it until then
+	extensions int               // how often the deadline was extended, as far as the answers tell
+	reuses     int               // how often the key was used again with another body
+	others     map[Operation]int // how often each of the service's own operations was called
+	ended      bool              // an answer has told that the row has ended
+	shown      Row               // the row as the last answer shows it
+	cancelled  time.Time         // when the row was cancelled, as the last answer that shows it tells; zero: none
+	unknown    map[int]int       // calls whose outcome is unknown, by the response's status; 0: no response
+	took       []time.Duration   // of each response
+	party      []time.Duration   // like took, of the calls that need the second party, which took and unknown lack
+	wrong      []string          // messages about responses that break the contract
 }
 
 // plan is what a customer does with a row between its creation and its end. When the row has ended, each customer calls
@@ -72,7 +73,11 @@ const (
 	createTwice = "create twice"  // the customer sends the same request twice at the same time
 	reuseKey    = "reuse the key" // the customer sends another request with the same key
 	waitForLock = "wait for lock" // another session has locked the row until after its deadline
+	callOthers  = "call others"   // the customer calls operations of the service's own
 )
+
+// other stands in a plan for one of the service's own operations.
+const other Operation = "other"
 
 // plans are the plans of visits, without those that need a second party. Most calls are made within a second of the
 // deadline, on both sides of it, because there the service decides between two ends of the row.
@@ -99,6 +104,9 @@ var plans = []plan{
 		{around, []Operation{Cancel, Confirm, Cancel}}, {after, []Operation{Confirm, Cancel}},
 	}},
 	{waitForLock, 3, []calls{{after, []Operation{Confirm}}}},
+	{callOthers, 3, []calls{
+		{soon, []Operation{other}}, {before, []Operation{other, Confirm}}, {after, []Operation{other, Confirm}},
+	}},
 	{"confirm late", 4, []calls{{after, []Operation{Confirm, Cancel, Confirm}}, {after, []Operation{Confirm}}}},
 	{"cancel late", 3, []calls{{after, []Operation{Cancel, Confirm, Extend}}, {after, []Operation{Cancel}}}},
 }
@@ -109,7 +117,8 @@ var decisions = []Operation{Confirm, Cancel, Extend, Hold, Settle}
 // possiblePlans returns the names of the plans that the service allows, each as often as its share says.
 func (s *Service) possiblePlans() (names []string) {
 	for _, p := range plans {
-		if p.name == createTwice && !s.Keyed || p.name == reuseKey && !s.rejects(RejectedReuse) {
+		if p.name == createTwice && !s.Keyed || p.name == reuseKey && !s.rejects(RejectedReuse) ||
+			p.name == callOthers && len(s.others()) == 0 {
 			continue
 		}
 		names = append(names, slices.Repeat([]string{p.name}, p.share)...)
@@ -117,10 +126,14 @@ func (s *Service) possiblePlans() (names []string) {
 	return names
 }
 
-// possible returns the operations with a confirmation in the place of each operation that the service lacks.
+// possible returns the operations with one of the service's own in the place of each other, and with a confirmation in
+// the place of each operation that the service lacks.
 func (s *Service) possible(operations []Operation) []Operation {
-	possible := slices.Clone(operations)
+	possible, others := slices.Clone(operations), s.others()
 	for i, o := range possible {
+		if o == other {
+			possible[i] = others[rand.N(len(others))]
+		}
 		if o == Cancel && !s.has(Cancel) || o == Extend && len(s.Extend) == 0 {
 			possible[i] = Confirm
 		}
@@ -143,6 +156,7 @@ func (v *Visit) run() {
 		return
 	}
 	v.Load.created.Add(1)
+	v.readSecret() // again before the first call that needs it, if the database does not answer now
 	i := slices.IndexFunc(plans, func(p plan) bool { return p.name == v.Plan })
 	if i < 0 {
 		v.Load.d.Party.Visit(v)
@@ -297,9 +311,7 @@ func (v *Visit) Repeat(call func() (known bool)) (known bool) {
 
 // Call calls an operation once, records the outcome, and reports whether the outcome is known.
 func (v *Visit) Call(o Operation) (known bool) {
-	v.mu.Lock()
-	id, created := v.ID, v.created
-	v.mu.Unlock()
+	id := v.RowID()
 	s := v.Load.d.Service
 	var r Request
 	switch o {
@@ -310,7 +322,14 @@ func (v *Visit) Call(o Operation) (known bool) {
 	case Get:
 		r = s.Get(id)
 	default:
-		r = s.act(o, id, created)
+		secret, ok := v.readSecret()
+		switch {
+		case !ok:
+			return false // there is nothing to send
+		case o.isOther() && !v.mayCall(o):
+			return true
+		}
+		r = s.act(o, id, secret)
 	}
 	decode := func(body []byte) (State, error) {
 		row, err := s.Decode(body)
@@ -324,6 +343,34 @@ func (v *Visit) Call(o Operation) (known bool) {
 	}
 	_, known = v.Send(o, r, decode)
 	return known
+}
+
+// readSecret returns what confirms the row, and reports whether the database has answered. A customer gets it once,
+// soon after the row was created.
+func (v *Visit) readSecret() (secret string, ok bool) {
+	v.mu.Lock()
+	id, secret := v.ID, v.secret
+	v.mu.Unlock()
+	if s := v.Load.d.Service; secret == "" && s.Secret != "" {
+		ctx, cancel := context.WithTimeout(v.Customer.T.Context(), RequestTimeout)
+		defer cancel()
+		var err error
+		if secret, err = s.secret(ctx, v.Load.d.database(), id); err != nil {
+			return "", false
+		}
+		v.mu.Lock()
+		v.secret = secret
+		v.mu.Unlock()
+	}
+	return secret, true
+}
+
+// mayCall counts a call of one of the service's own operations, and reports whether it may be made.
+func (v *Visit) mayCall(o Operation) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.others[o]++
+	return v.others[o] <= v.Load.d.Service.MostOthers
 }
 
 // otherBody returns another body than that of the row. The first call returns the one after it in the description, and
@@ -357,9 +404,6 @@ func (v *Visit) Send(o Operation, r Request, decode func(body []byte) (State, er
 	v.Record(o, result, began, a.Ended.Sub(v.Load.Began))
 	if v.ID == "" && result.ID != "" {
 		v.ID, v.Since, v.createTook = result.ID, a.Ended, a.Took
-	}
-	if o == Create && result.ID != "" {
-		v.created = a.Body
 	}
 	v.extensions = max(v.extensions, result.Extensions)
 	v.ended = v.ended || result.endsRow()

@@ -29,7 +29,7 @@ func newSeats(t *testing.T, shards int) seats {
 	testenv.Exec(t, b.Pool,
 		`CREATE TABLE seats (id uuid DEFAULT gen_random_uuid(), status text DEFAULT 'pending', until timestamptz)`)
 	testenv.Exec(t, b.Pool, `CREATE INDEX seats_pending ON seats (until, id) WHERE status = 'pending'`)
-	k, err := app.NewKind(b, "seats", timeout.Rows{Table: "seats", Due: "until"})
+	k, err := app.NewKind(b, "seats", timeout.Rows{Table: "seats", Due: "until"}, delay.WorkerConfig{})
 	testenv.Must(t, err)
 	return seats{k, b}
 }

@@ -64,7 +64,7 @@ func checkBound(flag string, bound int64) error {
 // Part is what orders add to a process: the APIs of customers and operators, the booker, the invariants and the figures.
 func (s *Service) Part(customers *rest.Tokens) app.Part {
 	part := app.Part{
-		Contract: [][]byte{contract, rest.SignUpContract},
+		Contract: [][]byte{contract, rest.CustomerContract},
 		Routes: func(root, ops gin.IRouter) {
 			s.Routes(root, customers)
 			s.OpsRoutes(ops)

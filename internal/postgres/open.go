@@ -89,9 +89,12 @@ func parse(databaseURL string) (*pgx.ConnConfig, error) {
 }
 
 // Open connects to a database with at most conns connections. pg_stat_activity lists them under the name of the
-// application. The session settings are for short statements, not for migrations. The program may add settings of its
-// own, such as [IndexPlans], with values as SHOW returns them. The URL may name several hosts: Open uses the first
-// one that accepts changes. An error names the addresses, but never the password.
+// application. The session settings are for short statements, not for migrations: a statement may run for 5 s
+// (statement_timeout) and wait for each lock for 3 s (lock_timeout), and a transaction may be idle between two
+// statements for 1 s (idle_in_transaction_session_timeout). A transaction sets a shorter lock_timeout with
+// set_config('lock_timeout', …, true). The program may add settings of its own, such as [IndexPlans], with values as
+// SHOW returns them. The URL may name several hosts: Open uses the first one that accepts changes. An error names the
+// addresses, but never the password.
 //
 // Before each connection Open reads the URL again by reread, if it is not nil, because the user and the password may
 // have been changed since. While reread fails, Open uses the last ones.

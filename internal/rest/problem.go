@@ -53,7 +53,8 @@ type Error struct {
 	Class  Class
 	Detail string       // a sentence for the client
 	Fields []FieldError // one for each wrong field, parameter and header; nil if the error has another reason
-	// Extensions are further members of the problem, by their names; may be nil. See RFC 9457, section 3.2.
+	// Extensions are further members of the problem, by their names: anything that JSON has; may be nil. See RFC 9457,
+	// section 3.2.
 	Extensions map[string]any
 	Err        error // the cause, for the log only; may be nil
 }

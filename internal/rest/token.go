@@ -102,10 +102,11 @@ func (t *Tokens) issueCookie(c *gin.Context, customer uuid.UUID) (token string, 
 	return token, nil
 }
 
-// SignUpContract is the piece of the OpenAPI document about [Tokens.SignUp], as POST /api/customers.
+// CustomerContract is the piece of the OpenAPI document about the tokens, with the answer of [Tokens.SignUp]. The piece
+// that has the path of the sign-up refers to it.
 //
 //go:embed openapi.yaml
-var SignUpContract []byte
+var CustomerContract []byte
 
 // SignUp answers with the token of a new, anonymous customer. It stores nothing, because clients that only sign up must
 // not fill the database. A request that has a valid token gets a new token of the same customer: otherwise a browser

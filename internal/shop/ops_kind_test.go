@@ -40,7 +40,7 @@ func withKind(t *testing.T, a *testApp, name string, rows timeout.Rows) *app.Pro
 	t.Helper()
 	b := *a.Base
 	b.Metrics = prometheus.NewRegistry()
-	more, err := app.NewKind(&b, name, rows)
+	more, err := app.NewKind(&b, name, rows, delay.WorkerConfig{})
 	testenv.Must(t, err)
 	kinds := append(slices.Clone(a.Kinds), more)
 	orders := order.NewService(a.store, nil, order.Config{}, a.Log, b.Metrics)

@@ -41,7 +41,7 @@ func TestPayAtCheckout(t *testing.T) {
 			t.Errorf("a second tab gets the payment %+v, want that of the first tab, %+v", second, first)
 		}
 		return ok && c.Send(faulttest.Request{Method: http.MethodPost, Path: paymenttest.Path(withdrawn) + "/close"}).Status == http.StatusOK &&
-			c.Send(shop.Cancel(withdrawn, nil)).Status == http.StatusOK
+			c.Send(shop.Cancel(withdrawn, "")).Status == http.StatusOK
 	})
 	faulttest.Eventually(t, "the order is cancelled", func() bool { return c.Look(withdrawn).Status == faulttest.Cancelled })
 	if all := paymenttest.Payments(c, withdrawn); len(all) != 1 || all[0].State != "closed" {

@@ -19,6 +19,7 @@ func TestMain(m *testing.M) { faulttest.Main(m, bookings) }
 func TestBookingsSurviveCrash(t *testing.T)     { faulttest.Crash(t, bookings) }
 func TestBookingsThatCannotExpire(t *testing.T) { faulttest.Stuck(t, bookings) }
 func TestBookingsInChaos(t *testing.T)          { faulttest.Chaos(t, bookings) }
+func TestBrokenBookings(t *testing.T)           { faulttest.Broken(t, bookings, module) }
 
 func TestBookingsWithoutRedis(t *testing.T) {
 	slow(t)
@@ -27,7 +28,12 @@ func TestBookingsWithoutRedis(t *testing.T) {
 
 func TestBookingsUnderProcessFaults(t *testing.T) {
 	slow(t)
-	faulttest.Faults(t, bookings, bookings.ProcessFaults()...)
+	faulttest.Faults(t, bookings, append(bookings.ProcessFaults(), bookings.FrozenInTransaction())...)
+}
+
+func TestBookingsUnderRedisFaults(t *testing.T) {
+	slow(t)
+	faulttest.Faults(t, bookings, bookings.RedisFaults()...)
 }
 
 func TestBookingsUnderPostgresFaults(t *testing.T) {
@@ -42,8 +48,7 @@ func slow(t *testing.T) { testenv.Slow(t, "an example") }
 // module is the directory of the module.
 const module = "../../.."
 
-// bookings is the program examples/booking. The shared rows of a booking are seats: those that it names, or any of its
-// screening.
+// bookings is the program examples/booking. The shared row of a booking is its course.
 var bookings = &faulttest.Service{
 	Program: "booking",
 	Module:  module,
@@ -58,7 +63,13 @@ var bookings = &faulttest.Service{
 	}),
 	SignUp:     "/api/customers",
 	Collection: "/api/bookings",
-	Actions:    map[faulttest.Operation]func(string, []byte) faulttest.Request{faulttest.Confirm: confirm},
+	Actions: map[faulttest.Operation]func(row, code string) faulttest.Request{
+		faulttest.Confirm:   confirm,
+		faulttest.Cancel:    faulttest.Post("release"),
+		"send a wrong code": func(row, code string) faulttest.Request { return confirm(row, "not "+code) },
+	},
+	MostOthers: 4, // the fifth wrong code ends a booking
+	Secret:     `SELECT code FROM bookings WHERE id = $1`,
 	Create: func(body, key string) faulttest.Request {
 		r := faulttest.Request{Method: http.MethodPost, Path: "/api/bookings", Body: body}
 		if key != "" {
@@ -66,96 +77,55 @@ var bookings = &faulttest.Service{
 		}
 		return r
 	},
-	Keyed: true,
-	Bodies: []string{
-		`{"screening_id":"` + general + `","count":1}`,
-		`{"screening_id":"` + metropolis + `","count":2}`,
-		`{"screening_id":"` + general + `","count":3}`,
-		`{"screening_id":"` + sunrise + `","count":1}`,
-		`{"screening_id":"` + sunrise + `","count":2}`,
-	},
-	Decode: decodeBooking,
+	Keyed:  true,
+	Bodies: []string{body(large, 1), body(other, 2), body(large, 3), body(scarce, 1), body(scarce, 2)},
+	Decode: decode,
 	Rejections: map[string]faulttest.Rejection{
+		"/problems/booking-confirmed":      faulttest.RejectedConfirmed,
+		"/problems/booking-released":       faulttest.RejectedCancelled,
 		"/problems/booking-expired":        faulttest.RejectedLate,
-		"/problems/seats-taken":            faulttest.RejectedExhausted,
-		"/problems/too-many-seats":         faulttest.RejectedBound,
+		"/problems/wrong-code":             faulttest.RejectedOther,
+		"/problems/sold-out":               faulttest.RejectedExhausted,
+		"/problems/too-many-places":        faulttest.RejectedBound,
 		"/problems/idempotency-key-reused": faulttest.RejectedReuse,
 	},
 
 	Table: "bookings",
 	Rows: `
 		SELECT idempotency_key AS key, id, expires_at AS deadline, ended_at,
-		       CASE status WHEN 'expired' THEN 'timed out' ELSE status END AS status
+		       CASE status WHEN 'expired' THEN 'timed out' WHEN 'released' THEN 'cancelled' ELSE status END AS status
 		FROM bookings`,
-	// A batch has a customer and a screening of its own, both with the batch's id.
+	// A batch has a customer and a course of its own, both with the batch's id. No code is owed.
 	InsertBatch: `
-		WITH screening AS (
-			INSERT INTO screenings (id, title, starts_at) VALUES ($1, 'batch', now() + interval '1 day')
-		), created AS (
-			INSERT INTO bookings (id, customer_id, screening_id, seats, code, created_at, expires_at)
-			SELECT gen_random_uuid(), $1, $1, ARRAY['seat ' || n], 'code', now(), now() + $2 * interval '1 s'
-			FROM generate_series(1, $3::bigint) AS n
-			RETURNING id, seats
-		), seats AS (
-			INSERT INTO seats (screening_id, seat, booking_id) SELECT $1, seats[1], id FROM created
+		WITH course AS (
+			INSERT INTO courses (id, title, capacity, free, begins_at)
+			VALUES ($1, 'batch', $3::bigint, 0, now() + interval '1 day')
 		)
-		SELECT id FROM created`,
+		INSERT INTO bookings (id, customer_id, course_id, places, code, created_at, expires_at)
+		SELECT gen_random_uuid(), $1, $1, 1, 'code', now(), now() + $2 * interval '1 s'
+		FROM generate_series(1, $3::bigint)
+		RETURNING id`,
 
 	Shared: &faulttest.SharedRows{
-		// In every second rush the customers name one seat that all want, and one that nobody else wants: a booking
-		// that is rejected must not take it. In the others they want any seats of a screening with too few.
-		Rush: func(rush, i int) string {
-			screening := fmt.Sprintf(hot+"%012d", rush)
-			if rush%2 == 0 {
-				return fmt.Sprintf(`{"screening_id":%q,"seats":["A01","B%02d"]}`, screening, i)
-			}
-			return fmt.Sprintf(`{"screening_id":%q,"count":%d}`, screening, 1+i%4/3)
-		},
-		Rushes: hotScreenings,
-		Units:  unitsOf,
-		// Seats of a screening with the title "named" are shared rows of their own. Any other screening is two shared
-		// rows, because its bookings lock the screening first and then some of its seats: one stands for the screening
-		// and its seats, and the other one for the seats alone.
-		Supplies: `
-			SELECT c.id || suffix, count(*) FILTER (WHERE s.booking_id IS NULL)
-			FROM screenings c JOIN seats s ON s.screening_id = c.id CROSS JOIN unnest(ARRAY['', ' seats']) AS suffix
-			WHERE c.title <> 'named'
-			GROUP BY c.id, suffix
-			UNION ALL
-			SELECT c.id || ' ' || s.seat, count(*) FILTER (WHERE s.booking_id IS NULL)
-			FROM screenings c JOIN seats s ON s.screening_id = c.id
-			WHERE c.title = 'named'
-			GROUP BY c.id, s.seat`,
+		Rush:     func(rush, i int) string { return body(fmt.Sprintf(hot+"%012d", rush), 1+i%4/3) },
+		Rushes:   hotCourses,
+		Units:    func(body string) map[string]int { return map[string]int{parse(body).CourseID: parse(body).Places} },
+		Supplies: `SELECT id, free FROM courses`,
 		Stock: fmt.Sprintf(`
-			INSERT INTO seats (screening_id, seat)
-			SELECT id, 'S' || lpad(n::text, 6, '0') FROM screenings CROSS JOIN generate_series(1, 10000) AS n
-			WHERE id <> '`+sunrise+`';
-			INSERT INTO screenings (id, title, starts_at)
-			SELECT ('`+hot+`' || lpad(n::text, 12, '0'))::uuid, CASE n %% 2 WHEN 0 THEN 'named' ELSE 'hot' END,
-			       now() + interval '1 day'
-			FROM generate_series(0, %d) AS n;
-			INSERT INTO seats (screening_id, seat)
-			SELECT id, unnest(CASE title WHEN 'named' THEN '{A01,B00,B01,B02,B03,B04,B05,B06,B07}'
-			                             ELSE '{A01,A02,A03,A04,A05}' END::text[])
-			FROM screenings WHERE title IN ('named', 'hot')`, hotScreenings-1),
-		Lock: `
-			WITH locked AS MATERIALIZED (
-				SELECT id FROM screenings WHERE id::text = ANY ($1::text[]) ORDER BY id FOR UPDATE
-			)
-			SELECT FROM seats
-			WHERE (SELECT count(*) FROM locked) >= 0
-			  AND ARRAY[screening_id::text, screening_id || ' seats', screening_id || ' ' || seat] && $1::text[]
-			ORDER BY screening_id, seat
-			FOR UPDATE`,
+			UPDATE courses SET capacity = 1000000, free = 1000000 WHERE id <> '`+scarce+`';
+			INSERT INTO courses (id, title, capacity, free, begins_at)
+			SELECT ('`+hot+`' || lpad(n::text, 12, '0'))::uuid, 'hot', 5, 5, now() + interval '1 day'
+			FROM generate_series(0, %d) AS n`, hotCourses-1),
+		Lock: `SELECT FROM courses WHERE id::text = ANY ($1::text[]) ORDER BY id FOR UPDATE`,
 	},
 	Bounds: &faulttest.CustomerBounds{
-		Env: []string{fmt.Sprintf("SHOP_MAX_OPEN_SEATS=%d", maxOpenSeats)},
+		Env: []string{fmt.Sprintf("SHOP_MAX_OPEN_PLACES=%d", maxOpenPlaces)},
 		Exceeds: func(body string, rows []string) bool {
-			seats := seatsOf(body)
+			places := parse(body).Places
 			for _, row := range rows {
-				seats += seatsOf(row)
+				places += parse(row).Places
 			}
-			return seats > maxOpenSeats
+			return places > maxOpenPlaces
 		},
 		Open: func(problem []byte) ([]string, error) {
 			var p struct {
@@ -168,69 +138,53 @@ var bookings = &faulttest.Service{
 		// bookings than the table shows for that time, but not fewer.
 		Exceeded: fmt.Sprintf(`
 			SELECT count(*) FROM bookings b WHERE (
-				SELECT sum(cardinality(open.seats)) FROM bookings open
+				SELECT sum(open.places) FROM bookings open
 				WHERE open.customer_id = b.customer_id AND open.created_at <= b.created_at
 				  AND least(open.ended_at, open.expires_at) > b.created_at
-			) > %d`, maxOpenSeats),
+			) > %d`, maxOpenPlaces),
 	},
 }
 
-// The ids of the sample screenings.
+// The ids of the sample courses.
 const (
-	general    = "01900000-0000-7000-8000-000000000001"
-	metropolis = "01900000-0000-7000-8000-000000000002"
-	sunrise    = "01900000-0000-7000-8000-000000000003" // the scarce one
+	large  = "01900000-0000-7000-8000-000000000001"
+	other  = "01900000-0000-7000-8000-000000000002"
+	scarce = "01900000-0000-7000-8000-000000000003"
 )
 
-// The ids of the screenings that rushes want begin with hot and end with a number of 12 digits below hotScreenings.
+// The ids of the courses that rushes want begin with hot and end with a number of 12 digits below hotCourses.
 const (
-	hot           = "01900000-0000-7000-9000-"
-	hotScreenings = 200
+	hot        = "01900000-0000-7000-9000-"
+	hotCourses = 200
 )
 
-// maxOpenSeats is the bound on the seats in a customer's pending bookings. Two bookings of three seats exceed it.
-const maxOpenSeats = 5
+// maxOpenPlaces is the bound on the places in a customer's pending bookings. Two bookings of three places exceed it.
+const maxOpenPlaces = 5
 
-// request is the body of a request for a booking.
-type request struct {
-	Screening string `json:"screening_id"`
-	Seats     []string
-	Count     int
+// wish is the body of a request for a booking.
+type wish struct {
+	CourseID string `json:"course_id"`
+	Places   int    `json:"places"`
 }
 
-func parse(body string) (r request) {
-	if err := json.Unmarshal([]byte(body), &r); err != nil {
+func body(course string, places int) string {
+	return fmt.Sprintf(`{"course_id":%q,"places":%d}`, course, places)
+}
+
+func parse(body string) (w wish) {
+	if err := json.Unmarshal([]byte(body), &w); err != nil {
 		panic(err)
 	}
-	return r
+	return w
 }
 
-func seatsOf(body string) int {
-	r := parse(body)
-	return r.Count + len(r.Seats)
+// confirm returns the request that confirms a booking.
+func confirm(row, code string) faulttest.Request {
+	return faulttest.Request{Method: http.MethodPost, Path: row + "/confirm", Body: fmt.Sprintf(`{"code":%q}`, code)}
 }
 
-// unitsOf returns the shared rows that a booking with this body needs.
-func unitsOf(body string) map[string]int {
-	r, units := parse(body), map[string]int{}
-	if r.Count > 0 {
-		units[r.Screening], units[r.Screening+" seats"] = r.Count, r.Count
-	}
-	for _, seat := range r.Seats {
-		units[r.Screening+" "+seat] = 1
-	}
-	return units
-}
-
-// confirm returns the request that confirms a booking, with the code from the answer to its creation.
-func confirm(path string, created []byte) faulttest.Request {
-	var b struct{ Code string }
-	_ = json.Unmarshal(created, &b) // a wrong code is a violation
-	return faulttest.Request{Method: http.MethodPost, Path: path + "/confirm", Body: fmt.Sprintf(`{"code":%q}`, b.Code)}
-}
-
-// decodeBooking reads a booking from the body of an answer.
-func decodeBooking(body []byte) (faulttest.Row, error) {
+// decode reads a booking from the body of an answer.
+func decode(body []byte) (faulttest.Row, error) {
 	var b struct {
 		ID        string
 		Status    string
@@ -241,7 +195,10 @@ func decodeBooking(body []byte) (faulttest.Row, error) {
 		return faulttest.Row{}, err
 	}
 	decoded := faulttest.Row{State: faulttest.State{Status: faulttest.Status(b.Status), ID: b.ID}, Deadline: b.ExpiresAt}
-	if b.Status == "expired" {
+	switch b.Status {
+	case "released":
+		decoded.Status, decoded.CancelledAt = faulttest.Cancelled, b.EndedAt
+	case "expired":
 		decoded.Status, decoded.CancelledAt = faulttest.TimedOut, b.EndedAt
 	}
 	return decoded, nil

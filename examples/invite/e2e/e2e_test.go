@@ -57,7 +57,7 @@ var invitations = &faulttest.Service{
 		return parttest.LoadPieces(module+"/internal/app/openapi.yaml", module+"/internal/ops/openapi.yaml", module+"/examples/invite/openapi.yaml")
 	}),
 	Collection: "/invitations",
-	Actions: map[faulttest.Operation]func(string, []byte) faulttest.Request{
+	Actions: map[faulttest.Operation]func(row, secret string) faulttest.Request{
 		faulttest.Confirm: faulttest.Post("accept"),
 	},
 	Create: func(body, key string) faulttest.Request {

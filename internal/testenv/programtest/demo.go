@@ -13,13 +13,16 @@ import (
 )
 
 // Demo runs the command demo of a program until the test ends, and returns its URL once it is ready. commands is a
-// pointer to a struct, see [app.Main].
+// pointer to a struct, see [app.Main]. The program's output is discarded unless its Err is set.
 func Demo(t testing.TB, program app.Program, commands any, flags ...string) (url string) {
 	t.Helper()
 	port, err := devstack.FreePort()
 	testenv.Must(t, err)
 	address := fmt.Sprintf("127.0.0.1:%d", port)
-	program.Out, program.Err = io.Discard, io.Discard
+	program.Out = io.Discard
+	if program.Err == nil {
+		program.Err = io.Discard
+	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() {

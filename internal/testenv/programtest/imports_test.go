@@ -53,7 +53,7 @@ func neighbourOf(pkg string) string {
 }
 
 // Commands, the composition root, and packages that start servers or help tests import any packages of the core except
-// commands.
+// commands. A command may have migrations of its own.
 var (
 	composition = "internal/shop"
 	isCommand   = regexp.MustCompile(`^(payments/)?(cmd|examples)/`)
@@ -68,7 +68,7 @@ func mayImport(pkg, imported string) bool {
 	case to != "":
 		return false
 	case pkg == composition || isCommand.MatchString(pkg) || isForTests.MatchString(pkg):
-		return !isCommand.MatchString(imported)
+		return !isCommand.MatchString(imported) || imported == pkg+"/migrations"
 	case layers[pkg] > 0:
 		return layers[imported] > 0 && layers[imported] < layers[pkg]
 	default:

@@ -1,5 +1,6 @@
+-- +goose Up
 -- An invitation is pending until it is accepted or expires.
-CREATE TABLE IF NOT EXISTS invitations (
+CREATE TABLE invitations (
     id         uuid        PRIMARY KEY,
     email      text        NOT NULL,
     status     text        NOT NULL DEFAULT 'pending',
@@ -18,4 +19,7 @@ CREATE TABLE IF NOT EXISTS invitations (
         END)
 );
 -- The reconciler reads pending rows by this index. Its size depends on the number of pending rows, not of all rows.
-CREATE INDEX IF NOT EXISTS invitations_pending_deadline ON invitations (expires_at, id) WHERE status = 'pending';
+CREATE INDEX invitations_pending_deadline ON invitations (expires_at, id) WHERE status = 'pending';
+
+-- +goose Down
+DROP TABLE invitations;

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/internal/timeout"
+)
+
+// outgoing is a sender that records the messages. It fails for those of some rows.
+type outgoing struct {
+	sent []uuid.UUID
+	fail map[uuid.UUID]bool
+}
+
+func (o *outgoing) send(_ context.Context, m message) error {
+	o.sent = append(o.sent, m.ID)
+	if o.fail[m.ID] {
+		return errors.New("the provider does not answer")
+	}
+	return nil
+}
+
+// TestCodesAreSent passes the tasks of rows to the handler twice: of one whose code is owed, of one whose message fails
+// at first, of one that has ended, and of one that does not exist.
+func TestCodesAreSent(t *testing.T) {
+	s := newTestService(t)
+	shared, customer := s.counter(t, 3), uuid.New()
+	var ids []uuid.UUID
+	for range 3 {
+		ids = append(ids, s.make(t, customer, of(shared, 1)).ID)
+	}
+	ids = append(ids, uuid.New())
+	testenv.Must(t, s.do(t.Context(), "release", customer, ids[2]))
+	out := &outgoing{fail: map[uuid.UUID]bool{ids[1]: true}}
+	table := timeout.NewTable(s.db, codeKind, codes(s.db, out.send, slog.New(slog.DiscardHandler)),
+		slog.New(slog.DiscardHandler))
+	testenv.Must(t, table.Check(t.Context()))
+	owed := func() (ids []string) { // those that a reconciler finds
+		page, _, err := table.Pending(t.Context(), keyset.Cursor{}, time.Minute, 10)
+		testenv.Must(t, err)
+		for _, m := range page {
+			ids = append(ids, m.ID)
+		}
+		return ids
+	}
+	if got, want := owed(), []string{ids[0].String(), ids[1].String()}; !slices.Equal(got, want) {
+		t.Errorf("the codes of %v are owed, want %v", got, want)
+	}
+	if got := parttest.Handle(t, table.Handle, ids...); got[0] != delay.Done() || got[1] != delay.RetryIn(codeRetry) ||
+		got[2] != delay.Done() || got[3] != delay.Done() {
+		t.Errorf("the outcomes are %+v, want done, and a retry of the second", got)
+	}
+	if got, want := owed(), []string{ids[1].String()}; !slices.Equal(got, want) {
+		t.Errorf("after a failure the codes of %v are owed, want %v", got, want)
+	}
+	out.fail = nil
+	parttest.Handle(t, table.Handle, ids...)
+	slices.SortFunc(out.sent, func(a, b uuid.UUID) int { return slices.Index(ids, a) - slices.Index(ids, b) })
+	if want := []uuid.UUID{ids[0], ids[1], ids[1]}; !slices.Equal(out.sent, want) || len(owed()) > 0 {
+		t.Errorf("sent %v, and %v are owed; want %v and none", out.sent, owed(), want)
+	}
+}

@@ -1,0 +1,22 @@
+package migrations_test
+
+import (
+	"database/sql"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"example.com/shop/examples/invite/migrations"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/migrationtest"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// TestInviteMigrationsCanBeTakenBack takes the migrations of invitations back.
+func TestInviteMigrationsCanBeTakenBack(t *testing.T) {
+	db, err := sql.Open("pgx", testenv.Postgres(t))
+	testenv.Must(t, err)
+	defer db.Close()
+	migrationtest.DownUndoesUp(t, db, migrations.Set)
+}
