@@ -1,6 +1,7 @@
 // Package devstack runs a private PostgreSQL and a private Redis, for a demo and for tests. A server is a child process
-// that runs the machine's own binaries, or a container ([Engine]). It listens on a free port of 127.0.0.1 and keeps its
-// files in a temporary directory. [Miniredis] is a stand-in for Redis within the process.
+// that runs the machine's own binaries. It listens on a free port of 127.0.0.1 and keeps its files in a temporary
+// directory. [Miniredis] is a stand-in for Redis within the process. For a demo on a machine without PostgreSQL,
+// [StartServers] runs it in a container.
 //
 // A server does not outlive its parent process, even if the parent is killed: Linux then sends the child process a
 // signal that ends it, and a container ends because its standard input ends. The directory remains until the next call

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func postgresContainer() (string, error) {
 
 func redisContainer() (string, error) {
 	endpoint, err := runContainer(testcontainers.ContainerRequest{
-		Image:        devstack.RedisImage(),
+		Image:        cmp.Or(os.Getenv("REDIS_IMAGE"), "redis:7.4.5-alpine"),
 		ExposedPorts: []string{"6379/tcp"},
 		WaitingFor:   wait.ForExec([]string{"redis-cli", "ping"}).WithStartupTimeout(2 * time.Minute),
 	})
