@@ -28,7 +28,7 @@ func demo(t *testing.T, change func(*exec.Cmd), args ...string) *faulttest.Proce
 
 // TestDemo starts the demo, as a newcomer does. An order is cancelled on time, also while each of the demo's faults
 // lasts. The requests of the faults are idempotent, so it sends each twice. It ends the demo as Ctrl-C does, and
-// nothing may be left.
+// kills another one. No server may be left.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -82,6 +82,9 @@ func TestDemo(t *testing.T) {
 		t.Errorf("the demo warns of what it has set itself:\n%s", p.Text())
 	}
 	t.Logf("stopped in %v", p.Interrupt())
+	killed := demo(t, nil)
+	servers = append(servers, serversOf(t, killed.Cmd.Process.Pid)...)
+	killed.Kill()
 	faulttest.Eventually(t, "all servers ended", func() bool { return !slices.ContainsFunc(servers, alive) })
 }
 
