@@ -116,6 +116,7 @@ func (s *Service) Deploy(t testing.TB, n Needs) *Deployment {
 func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	t.Helper()
 	NeedsProcesses(t)
+	owner.TempDir() // so that the directories of the servers are removed after the servers have ended
 	ends := new(cleanups)
 	owner.Cleanup(ends.run)
 	d := &Deployment{
