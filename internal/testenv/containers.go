@@ -38,15 +38,11 @@ func postgresContainer() (string, error) {
 }
 
 func redisContainer() (string, error) {
-	endpoint, err := runContainer(testcontainers.ContainerRequest{
+	return runContainer(testcontainers.ContainerRequest{
 		Image:        cmp.Or(os.Getenv("REDIS_IMAGE"), "redis:7.4.5-alpine"),
 		ExposedPorts: []string{"6379/tcp"},
 		WaitingFor:   wait.ForExec([]string{"redis-cli", "ping"}).WithStartupTimeout(2 * time.Minute),
 	})
-	if err != nil {
-		return "", err
-	}
-	return "redis://" + endpoint + "/0", nil
 }
 
 // runContainer runs a container until all tests are done, and returns the host:port of the only port that it exposes.

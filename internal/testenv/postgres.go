@@ -40,9 +40,7 @@ func Postgres(t testing.TB) string {
 		t.Fatalf("start PostgreSQL: %v", err)
 	}
 	name := "test_" + strings.ToLower(rand.Text())
-	if err := server.create(t.Context(), name, server.template); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, server.create(t.Context(), name))
 	t.Cleanup(func() { server.drops.Go(func() error { return server.drop(name) }) })
 	return server.database(name)
 }
@@ -52,21 +50,16 @@ func Postgres(t testing.TB) string {
 func DisablePostgres(t testing.TB, databaseURL string) {
 	t.Helper()
 	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	server, err := shared.postgres.get(startPostgres)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	name := strings.TrimPrefix(u.Path, "/")
 	for _, statement := range []string{
 		`ALTER DATABASE ` + name + ` ALLOW_CONNECTIONS false`,
 		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '` + name + `'`,
 	} {
-		if _, err := server.admin.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
+		_, err := server.admin.ExecContext(t.Context(), statement)
+		Must(t, err)
 	}
 }
 
@@ -83,17 +76,8 @@ func PostgresServer(t testing.TB, settings map[string]string, env ...string) *de
 	if err != nil {
 		t.Fatalf("start PostgreSQL: %v", err)
 	}
-	stopAtEnd(t, server)
+	t.Cleanup(func() { Must(t, server.Stop()) })
 	return server
-}
-
-// stopAtEnd stops a server when the test ends.
-func stopAtEnd(t testing.TB, server *devstack.Postgres) {
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // PostgresPair starts a server for one test, as [PostgresServer] does, and a standby of it. A commit on the first
@@ -105,7 +89,7 @@ func PostgresPair(t testing.TB, settings map[string]string, env ...string) (prim
 	if err != nil {
 		t.Fatalf("start a standby: %v", err)
 	}
-	stopAtEnd(t, standby)
+	t.Cleanup(func() { Must(t, standby.Stop()) })
 	Must(t, primary.AwaitStandby(t.Context()))
 	return primary, standby
 }
@@ -123,7 +107,7 @@ func startPostgres() (*postgres, error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, errors.New("TEST_DATABASE_URL: expected a URL like postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+		return nil, err
 	}
 	admin, err := sql.Open("pgx", address)
 	if err != nil {
@@ -137,9 +121,6 @@ func startPostgres() (*postgres, error) {
 }
 
 func postgresURL() (string, error) {
-	if address := os.Getenv("TEST_DATABASE_URL"); address != "" {
-		return address, nil
-	}
 	if address, err := postgresContainer(); err == nil || !errors.Is(err, errNoContainers) {
 		return address, err
 	}
@@ -187,8 +168,9 @@ func (p *postgres) makeTemplate(ctx context.Context) error {
 	return db.PingContext(ctx)
 }
 
-func (p *postgres) create(ctx context.Context, name, template string) error {
-	if _, err := p.admin.ExecContext(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template+p.strategy); err != nil {
+// create makes a database that is a copy of the template.
+func (p *postgres) create(ctx context.Context, name string) error {
+	if _, err := p.admin.ExecContext(ctx, "CREATE DATABASE "+name+" TEMPLATE "+p.template+p.strategy); err != nil {
 		return fmt.Errorf("copy the template database: %w", err)
 	}
 	return nil

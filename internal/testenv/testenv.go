@@ -1,10 +1,7 @@
 // Package testenv provides a test with a database of a real PostgreSQL and an empty database of a real Redis.
 //
-// For each of the two servers it uses the first of these that is available:
-//   - the server at TEST_DATABASE_URL or TEST_REDIS_URL;
-//   - a container of POSTGRES_IMAGE or REDIS_IMAGE, if a container engine answers and has the image or can pull it;
-//     TEST_SERVERS=local skips this step;
-//   - a child process that runs the machine's own binaries.
+// Each of the two servers is a container of POSTGRES_IMAGE or REDIS_IMAGE, if a container engine answers and has the image
+// or can pull it. Otherwise, or if TEST_SERVERS is local, it is a child process that runs the machine's own binaries.
 //
 // On Linux the files of the tests are in memory, if the machine allows it, unless TMPDIR names a directory.
 //
@@ -162,7 +159,7 @@ type servers struct {
 	stops []func() error // called in reverse order
 
 	postgres lazy[*postgres]
-	redis    lazy[string]
+	redis    lazy[*redisServer]
 	cluster  lazy[[]string]
 	dir      lazy[string]
 }
