@@ -197,48 +197,24 @@ const caught = "caught"
 
 func isBroken() bool { return os.Getenv(envBroken) != "" }
 
-// overlayFile is the file in the folder of a broken service with its changed files, as go build wants them.
-const overlayFile = "overlay.json"
-
-type overlay struct{ Replace map[string]string }
-
-// writeOverlay writes the overlay of changed files, and those that it refers to, into a folder.
-func writeOverlay(dir string, o overlay) (path string, err error) {
-	text, err := json.Marshal(o)
-	if err != nil {
-		return "", err
-	}
-	path = filepath.Join(dir, overlayFile)
-	return path, os.WriteFile(path, text, 0o600)
-}
-
 // buildBroken builds the program of a broken service into a folder.
 func (s *Service) buildBroken(dir string, changed map[string]string) error {
-	o := overlay{map[string]string{}}
+	replace := map[string]string{}
 	for i, path := range slices.Sorted(maps.Keys(changed)) {
-		o.Replace[path] = filepath.Join(dir, fmt.Sprintf("%d%s", i, filepath.Ext(path)))
-		if err := os.WriteFile(o.Replace[path], []byte(changed[path]), 0o600); err != nil {
+		replace[path] = filepath.Join(dir, fmt.Sprintf("%d%s", i, filepath.Ext(path)))
+		if err := os.WriteFile(replace[path], []byte(changed[path]), 0o600); err != nil {
 			return err
 		}
 	}
-	path, err := writeOverlay(dir, o)
+	overlay, err := json.Marshal(map[string]any{"Replace": replace}) // as go build wants it
 	if err != nil {
 		return err
 	}
-	return s.goBuild(filepath.Join(dir, s.Program), "-overlay", path)
-}
-
-// brokenOverlay returns the overlay of the broken service that this process tests. It is empty if there is none.
-func brokenOverlay() (o overlay, err error) {
-	o.Replace = map[string]string{}
-	if dir := os.Getenv(envBroken); dir != "" {
-		text, err := os.ReadFile(filepath.Join(dir, overlayFile))
-		if err != nil {
-			return o, err
-		}
-		return o, json.Unmarshal(text, &o)
+	path := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(path, overlay, 0o600); err != nil {
+		return err
 	}
-	return o, nil
+	return s.goBuild(filepath.Join(dir, s.Program), "-overlay", path)
 }
 
 // removeConstraints removes from a database the constraints that would hide that a service is broken.

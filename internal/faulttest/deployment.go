@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/url"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -164,7 +165,7 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 			EnvPrefix+s.Extend[1]+"="+strconv.Itoa(MaxExtensions))
 	}
 	if n.Pooler {
-		config, err := os.ReadFile(s.path("internal/postgres/pgbouncer.ini"))
+		config, err := os.ReadFile(filepath.Join(s.Module, "internal/postgres/pgbouncer.ini"))
 		testenv.Must(t, err)
 		d.Env = append(d.Env, EnvDatabaseURL+"="+testenv.PgBouncer(d.T, database, string(config))+
 			"&default_query_exec_mode=cache_describe")
