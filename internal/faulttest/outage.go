@@ -1,6 +1,7 @@
 package faulttest
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"testing"
@@ -21,7 +22,8 @@ func RedisDown(t *testing.T, s *Service) {
 	testenv.Must(t, redis.Kill())
 	p := site.Serve(t)
 	ops := p.Operator()
-	before := site.available(t)
+	db := OpenDatabase(t, site.Database)
+	before := s.supplies(t, db)
 
 	const outage = 30
 	var rows []Owned
@@ -63,8 +65,8 @@ func RedisDown(t *testing.T, s *Service) {
 	if latest := p.WaitForTimeouts(rows); latest > 15*time.Second {
 		breach(t, "a row timed out %v late without Redis, the bound is 15 s", latest)
 	}
-	if got := site.available(t); got != before {
-		breach(t, "%d available after the timeouts, want %d", got, before)
+	if got := s.supplies(t, db); !maps.Equal(got, before) {
+		breach(t, "after the timeouts %v units are free, want %v", got, before)
 	}
 
 	testenv.Must(t, redis.Restart(t.Context()))

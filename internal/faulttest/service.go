@@ -41,8 +41,7 @@ const (
 // the tables outbox and reconcile_reports, /readyz, /metrics and the operators' API. The module has the migrations in
 // migrations, and the settings of PgBouncer in internal/postgres/pgbouncer.ini.
 //
-// Each deployment checks the description before it has a load, and the error names the field that
-// is wrong. Where that cannot show a mistake, the comment of the field says how the tests do.
+// If a mistake in the description is hard to recognize, the comment of the field says what the tests report then.
 type Service struct {
 	// The program.
 
