@@ -43,7 +43,6 @@ func TestConfigurationTable(t *testing.T) {
 
 // TestObservedMetricsExist checks that the alerts, the dashboards and the documents name only metrics that exist.
 func TestObservedMetricsExist(t *testing.T) {
-	process, _ := openFull(t)
 	docs := programtest.Documents(t, repositoryRoot, bench)
-	programtest.ObservedMetrics(t, process.Registry, programtest.Read(t, alerts, dashboards), docs)
+	programtest.ObservedMetrics(t, openFull(t).Registry, programtest.Read(t, alerts, dashboards), docs)
 }

@@ -4,13 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"testing"
-	"time"
 
-	"example.com/shop/internal/app"
-	"example.com/shop/internal/ops"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/programtest"
 )
@@ -25,26 +21,7 @@ func TestBookingDocs(t *testing.T) {
 
 // TestBookingOptions checks the names of the options, and those that hold secrets.
 func TestBookingOptions(t *testing.T) {
-	options := programtest.Options(t, &commands{})
-	programtest.VariableNames(t, options)
-	programtest.SecretFiles(t, options)
-}
-
-// TestBookingRoutes checks that each path answers HEAD as it answers GET.
-func TestBookingRoutes(t *testing.T) {
-	const opsToken = "0123456789abcdef"
-	o := options{
-		Timeout: time.Minute, MaxOpenSeats: 10, TokenKey: "0123456789abcdef0123456789abcdef",
-		Ops: ops.Options{OpsToken: opsToken},
-	}
-	p, err := o.open(t.Context(), app.Config{
-		Name: "booking", DatabaseURL: testenv.Postgres(t), DatabaseConns: 20, RedisURL: testenv.Redis(t), QueueShards: 1,
-		Roles: []string{app.API, app.Relay, app.Worker, app.Reconciler},
-	}, slog.New(slog.DiscardHandler))
-	testenv.Must(t, err)
-	defer p.Close()
-	testenv.Must(t, createTables(t.Context(), p.DB, true))
-	programtest.HeadMatchesGet(t, p, opsToken)
+	programtest.OptionNames(t, programtest.Options(t, &commands{}))
 }
 
 // TestBookingDemo runs the demo, and waits until a booking has expired.

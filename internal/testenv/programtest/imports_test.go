@@ -76,50 +76,27 @@ func mayImport(pkg, imported string) bool {
 	}
 }
 
-// rejectSteps are the packages in which a file has all of one step of a row's life. There a file with SQL also says
-// why it rejects the step.
-var rejectSteps = []string{"internal/order", "payments/internal/attempt", "payments/internal/refund",
-	"payments/internal/books"}
-
-// TestAllowedImports checks the rules of imports in all modules, which are not about tests. A file with SQL does not
-// answer clients: except in commands, in the composition root and in internal/app it imports no internal/rest. In
-// rejectSteps it uses the errors of internal/rest, its pages and nothing else of it, and neither gin nor net/http.
+// TestAllowedImports checks the rules of imports in all modules, which are not about tests. It also checks that each
+// route of GET is one of HEAD, too.
 func TestAllowedImports(t *testing.T) {
 	modules := []string{root}
 	for module := range neighbours {
 		modules = append(modules, path.Join(root, module))
 	}
 	importLine := regexp.MustCompile(`(?m)^(?:import)?\s+(?:\w+ )?"` + modulePath + `/(\S+)"$`)
-	sql := regexp.MustCompile(`(?m)^\s*//go:embed .*\.sql\b|^\s*(\w+ )?"(database/sql|gorm\.io/|github\.com/jackc/pgx/)`)
-	handles := regexp.MustCompile(`(?m)^\s*(\w+ )?"(github\.com/gin-gonic/gin|net/http)"$|\brest\.(\w+)`)
-	reasons := []string{"Class", "Error", "FieldError", "InvalidFields", "AsError", "OutcomeUnknown", "NotFound",
-		"KeyReused",
-		"Overloaded", "Page"}
 	for name, text := range GoFiles(t, modules...) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		name, err := filepath.Rel(root, name)
 		testenv.Must(t, err)
-		pkg := path.Dir(name)
-		var imports []string
 		for _, line := range importLine.FindAllStringSubmatch(text, -1) {
-			imports = append(imports, line[1])
-			if !mayImport(pkg, line[1]) {
+			if !mayImport(path.Dir(name), line[1]) {
 				t.Errorf("%s imports %s, which mayImport forbids", name, line[1])
 			}
 		}
-		if pkg == "internal/app" || pkg == composition || isCommand.MatchString(pkg) || !sql.MatchString(text) {
-			continue
-		}
-		rejects := slices.Contains(rejectSteps, pkg)
-		if !rejects && slices.Contains(imports, "internal/rest") {
-			t.Errorf("%s has SQL and imports internal/rest: let the service or http.go answer clients", name)
-		}
-		for _, use := range handles.FindAllStringSubmatch(text, -1) {
-			if rejects && !slices.Contains(reasons, use[3]) {
-				t.Errorf("%s has SQL and uses %s: let http.go answer clients", name, strings.TrimSpace(use[0]))
-			}
+		if strings.Contains(text, ".GET(") && !strings.HasPrefix(name, "bench/") {
+			t.Errorf("%s has a route of GET alone: call Match with rest.ReadMethods", name)
 		}
 	}
 }
