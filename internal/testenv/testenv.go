@@ -7,24 +7,21 @@
 //
 // A test binary starts a server when the first of its tests needs it, and stops it after the last test.
 //
-// A test is skipped if the machine lacks a feature that the test needs, and [Main] lists the skipped tests with the
-// reasons. On a machine without Redis, tests that call [Redis] use a stand-in. TEST_REQUIRE lists, separated by commas,
-// the features that the machine must have: postgres, redis, containers, browser, faketime (servers whose clocks
-// differ), pgbouncer, rabbitmq (only for the module bench). If the machine lacks a required feature, the tests
-// that need it fail.
+// A test is skipped if the machine lacks a feature that the test needs. On a machine without Redis, tests that call
+// [Redis] use a stand-in. TEST_REQUIRE lists, separated by commas, the features that the machine must have: postgres,
+// redis, containers, browser, faketime (servers whose clocks differ), pgbouncer, rabbitmq (only for the module bench).
+// If the machine lacks a required feature, the tests that need it fail.
 //
 // A test that calls [Slow] is skipped, too, unless TEST_ALL is 1. If TEST_REQUIRE lists slow, such a test fails
 // instead of being skipped. Without TEST_ALL, tests repeat what they try by chance less often: see [Rounds] and [Main].
 package testenv
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -59,7 +56,6 @@ func Main(m *testing.M, schema ...Migration) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	fmt.Fprint(os.Stderr, skipped.summary()) // go test shows it with -v, and if a test of the package fails
 	if err := shared.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
 		code = max(code, 1)
@@ -80,11 +76,6 @@ func Skip(t testing.TB, feature, reason string) {
 	if required(feature) {
 		t.Fatalf("%s, but TEST_REQUIRE lists %s", reason, feature)
 	}
-	t.Cleanup(func() {
-		if t.Skipped() {
-			skipped.add(t.Name(), reason)
-		}
-	})
 	t.Skip(reason)
 }
 
@@ -106,38 +97,6 @@ func Rounds(few, many int) int {
 }
 
 func all() bool { return os.Getenv("TEST_ALL") == "1" }
-
-// skipped holds the skipped tests of this binary.
-var skipped skips
-
-type skips struct {
-	mu    sync.Mutex
-	tests map[string][]string // the tests' names, by reason
-}
-
-func (s *skips) add(test, reason string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.tests == nil {
-		s.tests = map[string][]string{}
-	}
-	s.tests[reason] = append(s.tests[reason], test)
-}
-
-// summary returns one line for each reason, the most frequent reason first. It is empty if no test was skipped.
-func (s *skips) summary() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	reasons := slices.SortedFunc(maps.Keys(s.tests), func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(s.tests[b]), len(s.tests[a])), cmp.Compare(a, b))
-	})
-	var lines strings.Builder
-	for _, reason := range reasons {
-		tests := s.tests[reason]
-		fmt.Fprintf(&lines, "testenv: %d skipped: %s: %s\n", len(tests), reason, strings.Join(tests, ", "))
-	}
-	return lines.String()
-}
 
 // required reports whether TEST_REQUIRE lists the feature.
 func required(feature string) bool {
