@@ -50,7 +50,7 @@ func runContainer(req testcontainers.ContainerRequest) (string, error) {
 	if os.Getenv("TEST_SERVERS") == "local" {
 		return "", withoutContainers(errors.New("TEST_SERVERS is local"))
 	}
-	ctx, cancel := context.WithTimeout(background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	if !engineAnswers(ctx) {
 		return "", withoutContainers(errors.New("no container engine answers"))
@@ -61,7 +61,7 @@ func runContainer(req testcontainers.ContainerRequest) (string, error) {
 		err = fmt.Errorf("run a container of %s: %w", req.Image, err)
 		return "", withoutContainers(errors.Join(err, testcontainers.TerminateContainer(c)))
 	}
-	shared.onStop(func() error { return testcontainers.TerminateContainer(c) })
+	AfterAll(func() error { return testcontainers.TerminateContainer(c) })
 	return c.Endpoint(ctx, "")
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -32,7 +33,7 @@ type postgres struct {
 // waits 100 ms at a time until the last session of the database has ended.
 func Postgres(t testing.TB) string {
 	t.Helper()
-	server, err := shared.postgres.get(startPostgres)
+	server, err := sharedPostgres()
 	if errors.Is(err, devstack.ErrNoPostgres) {
 		Skip(t, "postgres", err.Error())
 	}
@@ -51,7 +52,7 @@ func DisablePostgres(t testing.TB, databaseURL string) {
 	t.Helper()
 	u, err := url.Parse(databaseURL)
 	Must(t, err)
-	server, err := shared.postgres.get(startPostgres)
+	server, err := sharedPostgres()
 	Must(t, err)
 	name := strings.TrimPrefix(u.Path, "/")
 	for _, statement := range []string{
@@ -100,7 +101,8 @@ var testSettings = map[string]string{
 	"fsync": "off", "full_page_writes": "off", "max_connections": "800", "shared_buffers": "128MB",
 }
 
-func startPostgres() (*postgres, error) {
+// sharedPostgres is the server for [Postgres].
+var sharedPostgres = sync.OnceValues(func() (*postgres, error) {
 	address, err := postgresURL()
 	if err != nil {
 		return nil, err
@@ -113,12 +115,12 @@ func startPostgres() (*postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared.onStop(admin.Close)
+	AfterAll(admin.Close)
 	p := &postgres{admin: admin, url: u, template: "template_" + strings.ToLower(rand.Text())}
-	err = p.makeTemplate(background())
-	shared.onStop(p.drops.Wait)
+	err = p.makeTemplate(context.Background())
+	AfterAll(p.drops.Wait)
 	return p, err
-}
+})
 
 func postgresURL() (string, error) {
 	if address, err := postgresContainer(); err == nil || !errors.Is(err, errNoContainers) {
@@ -132,11 +134,11 @@ func postgresURL() (string, error) {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return "", err
 	}
-	server, err := devstack.StartPostgres(background(), data, testSettings)
+	server, err := devstack.StartPostgres(context.Background(), data, testSettings)
 	if err != nil {
 		return "", err
 	}
-	shared.onStop(server.Stop)
+	AfterAll(server.Stop)
 	return server.URL(), nil
 }
 
@@ -151,13 +153,13 @@ func (p *postgres) makeTemplate(ctx context.Context) error {
 	if _, err := p.admin.ExecContext(ctx, "CREATE DATABASE "+p.template); err != nil {
 		return fmt.Errorf("create the template database: %w", err)
 	}
-	shared.onStop(func() error { return p.drop(p.template) })
+	AfterAll(func() error { return p.drop(p.template) })
 	db, err := sql.Open("pgx", p.database(p.template))
 	if err != nil {
 		return err
 	}
 	defer db.Close() // CREATE DATABASE fails while a session uses its template
-	for _, migrate := range shared.schema {
+	for _, migrate := range templateSchema {
 		if _, err := migrate(ctx, db); err != nil {
 			return fmt.Errorf("apply the schema to the template database: %w", err)
 		}
@@ -177,7 +179,7 @@ func (p *postgres) create(ctx context.Context, name string) error {
 }
 
 func (p *postgres) drop(name string) error {
-	if _, err := p.admin.ExecContext(background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+	if _, err := p.admin.ExecContext(context.Background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
 		return fmt.Errorf("drop the test database: %w", err)
 	}
 	return nil

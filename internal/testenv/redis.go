@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ import (
 // skipped, because measurements of the stand-in would say nothing about Redis.
 func Redis(t testing.TB) string {
 	t.Helper()
-	server, err := shared.redis.get(startRedis)
+	server, err := sharedRedis()
 	if _, benchmark := t.(*testing.B); errors.Is(err, devstack.ErrNoRedis) && !benchmark && !required("redis") {
 		return standIn(t)
 	}
@@ -64,14 +65,15 @@ type redisServer struct {
 	free chan int // the databases that no test uses
 }
 
-func startRedis() (*redisServer, error) {
+// sharedRedis is the server for [Redis].
+var sharedRedis = sync.OnceValues(func() (*redisServer, error) {
 	addr, err := redisAddr()
 	s := &redisServer{addr, make(chan int, 15)}
 	for db := range cap(s.free) {
 		s.free <- db
 	}
 	return s, err
-}
+})
 
 func redisAddr() (string, error) {
 	if addr, err := redisContainer(); err == nil || !errors.Is(err, errNoContainers) {
@@ -81,11 +83,11 @@ func redisAddr() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	server, err := devstack.StartRedis(background(), dir)
+	server, err := devstack.StartRedis(context.Background(), dir)
 	if err != nil {
 		return "", err
 	}
-	shared.onStop(server.Stop)
+	AfterAll(server.Stop)
 	return server.Addr(), nil
 }
 
@@ -115,7 +117,7 @@ func RedisServerEnv(t testing.TB, env []string, args ...string) *devstack.Redis 
 // the cluster, so tests that use it must not run in parallel.
 func RedisCluster(t testing.TB) []string {
 	t.Helper()
-	nodes, err := shared.cluster.get(startCluster)
+	nodes, err := sharedCluster()
 	skipWithoutRedis(t, err)
 	for _, addr := range nodes {
 		rdb := client(&redis.Options{Addr: addr})
@@ -128,8 +130,9 @@ func RedisCluster(t testing.TB) []string {
 	return nodes
 }
 
-func startCluster() ([]string, error) {
-	ctx, cancel := context.WithTimeout(background(), time.Minute)
+// sharedCluster is the cluster for [RedisCluster].
+var sharedCluster = sync.OnceValues(func() ([]string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	dir, err := TempDir()
 	if err != nil {
@@ -141,11 +144,11 @@ func startCluster() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		shared.onStop(node.Kill)
+		AfterAll(node.Kill)
 		nodes = append(nodes, node.Addr())
 	}
 	return nodes, joinCluster(ctx, nodes)
-}
+})
 
 // startNode runs a cluster node. It chooses a free port for the cluster bus too, because the default, the port for
 // clients plus 10000, may be taken or out of range. After the timeout without an answer, other nodes take the node for

@@ -44,27 +44,21 @@ type Migration func(ctx context.Context, db *sql.DB) ([]string, error)
 // Unless TEST_ALL is 1, rapid checks a property with 20 random values instead of 100. The flag -rapid.checks overrides
 // both.
 func Main(m *testing.M, schema ...Migration) {
-	shared.schema = schema
-	if checks := flag.Lookup("rapid.checks"); checks != nil { // m.Run parses the command line
-		if err := checks.Value.Set(strconv.Itoa(Rounds(20, 100))); err != nil {
-			fmt.Fprintln(os.Stderr, "testenv: set rapid.checks:", err)
-			os.Exit(1)
-		}
-	}
-	if err := useMemory(); err != nil {
-		fmt.Fprintln(os.Stderr, "testenv: use memory for temporary files:", err)
-		os.Exit(1)
-	}
+	templateSchema = schema
+	_ = flag.Set("rapid.checks", strconv.Itoa(Rounds(20, 100))) // an error: the package does not use rapid
+	useMemory()
 	code := m.Run()
-	if err := shared.stop(); err != nil {
-		fmt.Fprintln(os.Stderr, "testenv:", err)
-		code = max(code, 1)
+	var errs []error
+	for _, f := range slices.Backward(afterAll.funcs) {
+		errs = append(errs, f())
 	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "testenv: goroutines are still running after the tests:", err)
-			code = 1
-		}
+	err := errors.Join(errs...)
+	if code == 0 && err == nil {
+		err = goleak.Find()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testenv: after the tests:", err)
+		code = max(code, 1)
 	}
 	os.Exit(code)
 }
@@ -100,71 +94,32 @@ func all() bool { return os.Getenv("TEST_ALL") == "1" }
 
 // required reports whether TEST_REQUIRE lists the feature.
 func required(feature string) bool {
-	for name := range strings.SplitSeq(os.Getenv("TEST_REQUIRE"), ",") {
-		if strings.TrimSpace(name) == feature {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Split(os.Getenv("TEST_REQUIRE"), ","), feature)
 }
 
-// shared holds the servers that the tests of one binary share.
-var shared servers
+// templateSchema is what [Main] got. The servers that start when the first test needs them read it.
+var templateSchema []Migration
 
-type servers struct {
-	schema []Migration // set before the first test runs
-
+var afterAll struct {
 	mu    sync.Mutex
-	stops []func() error // called in reverse order
-
-	postgres lazy[*postgres]
-	redis    lazy[*redisServer]
-	cluster  lazy[[]string]
-	dir      lazy[string]
+	funcs []func() error
 }
 
 // AfterAll registers a function that [Main] calls after all tests of this binary. The function that was registered last
 // is called first.
-func AfterAll(f func() error) { shared.onStop(f) }
-
-// onStop is [AfterAll].
-func (s *servers) onStop(f func() error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stops = append(s.stops, f)
-}
-
-func (s *servers) stop() error {
-	var errs []error
-	for _, f := range slices.Backward(s.stops) {
-		errs = append(errs, f())
-	}
-	return errors.Join(errs...)
-}
-
-// lazy is a value that is made once. It keeps an error too, because a server that did not start for one test will not
-// start for the next one.
-type lazy[T any] struct {
-	once  sync.Once
-	value T
-	err   error
-}
-
-func (l *lazy[T]) get(make func() (T, error)) (T, error) {
-	l.once.Do(func() { l.value, l.err = make() })
-	return l.value, l.err
+func AfterAll(f func() error) {
+	afterAll.mu.Lock()
+	defer afterAll.mu.Unlock()
+	afterAll.funcs = append(afterAll.funcs, f)
 }
 
 // TempDir returns a directory that the tests of this binary and their servers share. [Main] removes it after the tests.
-func TempDir() (string, error) {
-	return shared.dir.get(func() (string, error) {
-		dir, err := devstack.TempDir()
-		if err == nil {
-			shared.onStop(func() error { return os.RemoveAll(dir) })
-		}
-		return dir, err
-	})
-}
+func TempDir() (string, error) { return tempDir() }
 
-// background returns the context of shared servers. A shared server outlives the test that starts it.
-func background() context.Context { return context.Background() }
+var tempDir = sync.OnceValues(func() (string, error) {
+	dir, err := devstack.TempDir()
+	if err == nil {
+		AfterAll(func() error { return os.RemoveAll(dir) })
+	}
+	return dir, err
+})
