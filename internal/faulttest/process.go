@@ -159,7 +159,7 @@ func (s *Service) AnySite(t *testing.T) *Process {
 		return &Process{service: s, t: t, URL: os.Getenv("E2E_BASE_URL"), OpsToken: os.Getenv("E2E_OPS_TOKEN")}
 	}
 	t.Parallel()
-	return s.NewSite(t, testenv.Redis(t), s.TimeoutVariable()+"=6s").Serve(t)
+	return s.NewSite(t, testenv.Redis(t), s.TimeoutVariable()+"=12s").Serve(t)
 }
 
 // FreeAddress returns an address on which no process listens, for a process that is started there more than once. No

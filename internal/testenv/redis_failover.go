@@ -25,7 +25,7 @@ type RedisPair struct {
 
 // downAfter is the time without an answer after which a replica takes the place of its master. Tests wait for it, and a
 // master on a busy machine must answer within it.
-const downAfter = time.Second
+const downAfter = 3 * time.Second
 
 const sentinelMaster = "shop" // the name that the Sentinels give to the master
 
