@@ -71,7 +71,7 @@ type Deployment struct {
 
 	toRedis, toPostgres *Proxy // nil without needs.network
 
-	// The test's own connections, which do not go through the proxies.
+	// The test's own connections.
 	DB  *sql.DB
 	RDB *redis.Client
 
@@ -133,7 +133,9 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	if d.pair != nil {
 		ownRedis = d.redis.URL()
 	}
-	d.connect(ownDatabase, ownRedis)
+	// The test's own connections do not go through the proxies.
+	d.DB, d.RDB = OpenDatabase(d.T, ownDatabase), RedisClient(d.T, ownRedis)
+	d.T.Cleanup(func() { d.RDB.Close() })
 	if n.Network {
 		d.toPostgres, database = proxied(d.T, database)
 		d.toRedis, redisURL = proxied(d.T, redisURL)
@@ -255,13 +257,6 @@ func proxied(t testing.TB, server string) (*Proxy, string) {
 	p := NewProxy(t, u.Host)
 	u.Host = p.Addr()
 	return p, u.String()
-}
-
-// connect opens the test's own connections.
-func (d *Deployment) connect(database, redisURL string) {
-	d.DB = OpenDatabase(d.T, database)
-	d.RDB = RedisClient(d.T, redisURL)
-	d.T.Cleanup(func() { d.RDB.Close() })
 }
 
 // OpenDatabase returns a pool of connections to a database. It is closed when the test ends. A connection that a
