@@ -87,8 +87,8 @@ func TestDemo(t *testing.T) {
 	faulttest.Eventually(t, "all servers ended", func() bool { return !slices.ContainsFunc(servers, alive) })
 }
 
-// serversOf returns the ids of the servers that a demo has started, PostgreSQL and, if the machine has it, redis-server. On
-// other systems than Linux, which have no /proc, it returns none.
+// serversOf returns the ids of the servers that a demo has started, PostgreSQL and, if the machine has it, redis-server.
+// On other systems than Linux, which have no /proc, it returns none.
 func serversOf(t *testing.T, p *faulttest.Process) []int {
 	t.Helper()
 	servers := faulttest.ChildrenOf(t, p.Cmd.Process.Pid)

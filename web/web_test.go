@@ -28,8 +28,8 @@ var (
 )
 
 // TestPagesFindTheirFiles reads the names of files in the pages, the scripts and the style sheets. Each named file must
-// exist, and each file must be named. So a team that leaves a part of a page out deletes both its line and its files. No
-// other script may import a part.
+// exist, and each file must be named. So a team that leaves a part of a page out deletes both its line and its files.
+// No other script may import a part.
 func TestPagesFindTheirFiles(t *testing.T) {
 	named := map[string]bool{}
 	check := func(by string, found [][]string, dir string) {

@@ -30,8 +30,8 @@ import (
 // longer on a busy one.
 const startTimeout = time.Minute
 
-// stopTimeout is the time that a server has to stop before it is killed. A server that hangs delays its caller by all of
-// it. It is longer than the five seconds after which PostgreSQL kills its own children, because those of a killed
+// stopTimeout is the time that a server has to stop before it is killed. A server that hangs delays its caller by all
+// of it. It is longer than the five seconds after which PostgreSQL kills its own children, because those of a killed
 // PostgreSQL go on writing files.
 const stopTimeout = 20 * time.Second
 

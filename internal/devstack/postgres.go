@@ -164,8 +164,8 @@ func initCluster(ctx context.Context, dir string) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	initdb := run(childOf(syscall.SIGKILL), "initdb", "-D", filepath.Join(dir, "data"), "-U", databaseName, "-A", "trust",
-		"-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+	initdb := run(childOf(syscall.SIGKILL), "initdb", "-D", filepath.Join(dir, "data"), "-U", databaseName,
+		"-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
 	return run, finish(ctx, initdb, filepath.Join(dir, "initdb.log"))
 }
 

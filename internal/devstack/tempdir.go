@@ -70,8 +70,8 @@ func isOurs(dir string) bool {
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// isStale reports whether the process that made the directory has ended. If it was killed before it locked the directory,
-// the directory, which is empty, stays.
+// isStale reports whether the process that made the directory has ended. If it was killed before it locked the
+// directory, the directory, which is empty, stays.
 func isStale(dir string) bool {
 	file, err := os.Open(filepath.Join(dir, lockName))
 	if err != nil {

@@ -26,7 +26,8 @@ func faketime(t *testing.T, settings ...string) (env []string) {
 	}, settings...)
 }
 
-// jumpingClock is faketime for a clock that is some seconds ahead of the machine's, until the function jump changes that.
+// jumpingClock is faketime for a clock that is some seconds ahead of the machine's, until the function jump changes
+// that.
 func jumpingClock(t *testing.T, ahead float64) (env []string, jump func(ahead float64)) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "clock")

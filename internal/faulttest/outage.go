@@ -7,8 +7,8 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// RedisDown runs the service while Redis is down from the start. Rows are created: at first each publish fails, and once
-// the breaker is open none is tried. The reconciler times the rows out. When Redis is back, the relay publishes the
+// RedisDown runs the service while Redis is down from the start. Rows are created: at first each publish fails, and
+// once the breaker is open none is tried. The reconciler times the rows out. When Redis is back, the relay publishes the
 // backlog. Then Redis dies under a process without a reconciler: the relay and the worker of that process time out the
 // rows that were created meanwhile.
 func RedisDown(t *testing.T, s *Service) {

@@ -38,8 +38,8 @@ const (
 // Service describes a service under test: its program, its REST API, and its tables.
 //
 // The tests also rely on what the shared packages give each service: the commands serve, migrate, doctor and reconcile,
-// the tables outbox and reconcile_reports, /readyz, /metrics and the operators' API. The module has the migrations in
-// migrations, and the settings of PgBouncer in internal/postgres/pgbouncer.ini.
+// the tables outbox, reconcile_reports and goose_db_version, /readyz, /metrics and the operators' API. The module has
+// the settings of PgBouncer in internal/postgres/pgbouncer.ini.
 //
 // If a mistake in the description is hard to recognize, the comment of the field says what the tests report then.
 type Service struct {

@@ -179,7 +179,8 @@ func (p *postgres) create(ctx context.Context, name string) error {
 }
 
 func (p *postgres) drop(name string) error {
-	if _, err := p.admin.ExecContext(context.Background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+	_, err := p.admin.ExecContext(context.Background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+	if err != nil {
 		return fmt.Errorf("drop the test database: %w", err)
 	}
 	return nil

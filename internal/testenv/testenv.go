@@ -1,7 +1,8 @@
 // Package testenv provides a test with a database of a real PostgreSQL and an empty database of a real Redis.
 //
-// Each of the two servers is a container of POSTGRES_IMAGE or REDIS_IMAGE, if a container engine answers and has the image
-// or can pull it. Otherwise, or if TEST_SERVERS is local, it is a child process that runs the machine's own binaries.
+// Each of the two servers is a container of POSTGRES_IMAGE or REDIS_IMAGE, if a container engine answers and has the
+// image or can pull it. Otherwise, or if TEST_SERVERS is local, it is a child process that runs the machine's own
+// binaries.
 //
 // On Linux the files of the tests are in memory, if the machine allows it, unless TMPDIR names a directory.
 //
