@@ -93,7 +93,7 @@ func startContainer(ctx context.Context, engine, dir string) (*container, error)
 		if c.process, err = start(cmd, filepath.Join(dir, c.name+".log")); err != nil {
 			return nil, err
 		}
-		err = c.process.await(ctx, func(ctx context.Context) error { return pingPostgres(ctx, c.url) })
+		err = c.process.await(ctx, func(ctx context.Context) error { return execAt(ctx, c.url, `SELECT`) })
 		if err != nil {
 			return nil, errors.Join(err, c.Stop())
 		}

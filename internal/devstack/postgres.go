@@ -73,7 +73,7 @@ func (p *Postgres) start(ctx context.Context) error {
 		return err
 	}
 	p.process = server
-	if err := server.await(ctx, func(ctx context.Context) error { return pingPostgres(ctx, p.URL()) }); err != nil {
+	if err := server.await(ctx, func(ctx context.Context) error { return execAt(ctx, p.URL(), `SELECT`) }); err != nil {
 		return errors.Join(err, server.kill())
 	}
 	return nil
@@ -109,15 +109,6 @@ func execAt(ctx context.Context, url, statement string) error {
 	defer db.Close()
 	_, err = db.ExecContext(ctx, statement)
 	return err
-}
-
-func pingPostgres(ctx context.Context, url string) error {
-	db, err := sql.Open("pgx", url)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	return db.PingContext(ctx)
 }
 
 // postgresBin returns the directory of the server's binaries. It looks in PATH, then in pg_config's directory, then in

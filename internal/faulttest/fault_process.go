@@ -102,7 +102,7 @@ func (s *Service) ProcessFaults() []Fault {
 				d.Start("worker") // the worker removes the tasks that are left in the queue
 			}},
 		{Name: "rolling restart with a newer schema",
-			Bound: Bound{Late: 3 * time.Second, Answer: 3 * time.Second}, Needs: Needs{Env: []string{EnvDrain + "=3s"}},
+			Bound: Bound{Late: 3 * time.Second, Answer: 3 * time.Second}, Needs: Needs{Env: []string{EnvDrain + "=5s"}},
 			Inject: rollOut},
 		{Name: "handler that always fails", on: shared, Bound: Bound{Late: time.Minute, Answer: 3 * time.Second},
 			Inject: failHandler},
