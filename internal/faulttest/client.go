@@ -146,10 +146,23 @@ func (c *Client) Post(status int, path string) Answer {
 func (p *Process) SignUp() *Client {
 	p.t.Helper()
 	c := p.anonymous()
-	if path := c.service.SignUp; path != "" {
-		c.Token = Decode[struct{ Token string }](p.t, c.Post(http.StatusCreated, path)).Token
-	}
+	testenv.Must(p.t, c.signUp())
 	return c
+}
+
+// signUp gets the token of a new customer.
+func (c *Client) signUp() error {
+	path := c.service.SignUp
+	if path == "" {
+		return nil
+	}
+	a := c.admitted(Request{Method: http.MethodPost, Path: path})
+	var answer struct{ Token string }
+	if err := json.Unmarshal(a.Body, &answer); err != nil || a.Status != http.StatusCreated || answer.Token == "" {
+		return wrong("SignUp", "POST %s is answered with %d %s, want 201 and a token", path, a.Status, a.Body)
+	}
+	c.Token = answer.Token
+	return nil
 }
 
 // anonymous returns a client of a process without a token.

@@ -183,6 +183,9 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 		d.Start(role)
 	}
 	d.use(t)
+	if !isBroken() {
+		testenv.Must(t, d.check(s))
+	}
 	return d
 }
 

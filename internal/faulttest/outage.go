@@ -1,7 +1,6 @@
 package faulttest
 
 import (
-	"maps"
 	"testing"
 
 	"example.com/shop/internal/testenv"
@@ -19,8 +18,7 @@ func RedisDown(t *testing.T, s *Service) {
 	testenv.Must(t, redis.Kill())
 	p := site.Serve(t)
 	ops := p.Operator()
-	db := OpenDatabase(t, site.Database)
-	before := s.supplies(t, db)
+	before := site.available(t)
 
 	const outage = 30
 	var rows []Owned
@@ -47,8 +45,8 @@ func RedisDown(t *testing.T, s *Service) {
 		row.confirmLate()
 	}
 	p.WaitForTimeouts(rows)
-	if got := s.supplies(t, db); !maps.Equal(got, before) {
-		breach(t, "after the timeouts %v units are free, want %v", got, before)
+	if got := site.available(t); got != before {
+		breach(t, "%d available after the timeouts, want %d", got, before)
 	}
 
 	testenv.Must(t, redis.Restart(t.Context()))

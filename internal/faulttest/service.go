@@ -41,7 +41,8 @@ const (
 // the tables outbox, reconcile_reports and goose_db_version, /readyz, /metrics and the operators' API. The module has
 // the settings of PgBouncer in internal/postgres/pgbouncer.ini.
 //
-// If a mistake in the description is hard to recognize, the comment of the field says what the tests report then.
+// Each deployment checks the description before it has a load, and the error names the field that
+// is wrong. Where that cannot show a mistake, the comment of the field says how the tests do.
 type Service struct {
 	// The program.
 

@@ -1,9 +1,11 @@
 package faulttest
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -46,20 +48,50 @@ func (d *Deployment) lockShared(body string) (tx *sql.Tx, release func()) {
 	return d.Lock(d.Service.Shared.Lock, d.Service.Shared.needs(body))
 }
 
+// querier is a pool of connections or a transaction.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
 // supplies returns how many units of each shared row are free, or nil if rows share no rows.
-func (s *Service) supplies(t testing.TB, db *sql.DB) (free map[string]int) {
-	t.Helper()
-	if s.Shared != nil {
-		testenv.Must(t, json.Unmarshal(testenv.Query[[]byte](t, db, `
-			SELECT json_object_agg(name, units) FROM (`+s.Shared.Supplies+`) AS supply (name, units)`), &free))
+func (s *Service) supplies(ctx context.Context, db querier) (free map[string]int, err error) {
+	if s.Shared == nil {
+		return nil, nil
 	}
-	return free
+	var text []byte
+	err = db.QueryRowContext(ctx, `
+		SELECT json_object_agg(name, units) FROM (`+s.Shared.Supplies+`) AS supply (name, units)`).Scan(&text)
+	if err == nil {
+		err = json.Unmarshal(text, &free)
+	}
+	return free, err
 }
 
 // supplies is [Service.supplies] of the deployment.
 func (d *Deployment) supplies() map[string]int {
 	d.T.Helper()
-	return d.Service.supplies(d.T, d.DB)
+	free, err := d.Service.supplies(d.T.Context(), d.DB)
+	testenv.Must(d.T, err)
+	return free
+}
+
+// available returns how many more rows the first body can create, or 0 if rows share no rows.
+func (s *Site) available(t testing.TB) (rows int) {
+	t.Helper()
+	if s.Service.Shared == nil {
+		return 0
+	}
+	free, err := s.Service.supplies(t.Context(), OpenDatabase(t, s.Database))
+	testenv.Must(t, err)
+	rows = math.MaxInt
+	for name, units := range s.Service.Shared.Units(s.Service.Bodies[0]) {
+		rows = min(rows, free[name]/units)
+	}
+	if rows < 60 { // a test that does not run Stock creates some 30 rows, and confirms some
+		t.Fatalf("after %v the first of Service.Bodies can create only %d rows, want at least 60",
+			s.Service.Migrate, rows)
+	}
+	return rows
 }
 
 // checkSupplies checks how many units are free after all rows have ended: the confirmed rows have theirs, and all

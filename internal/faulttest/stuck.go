@@ -1,6 +1,8 @@
 package faulttest
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
@@ -94,9 +96,33 @@ func (d *Deployment) pending(b batch) float64 {
 // insertBatch inserts n rows and their messages into the outbox.
 func (d *Deployment) insertBatch(n int, in time.Duration) batch {
 	d.T.Helper()
-	s, shared := d.Service, uuid.NewString()
-	b := batch{shared, testenv.QueryAll[string](d.T, d.DB, s.InsertBatch, shared, in.Seconds(), n)}
-	d.Exec(`INSERT INTO outbox (kind, task_id, due_at)
-		SELECT $1, id::text, deadline FROM (`+s.rows()+`) AS rows WHERE id::text = ANY ($2)`, s.Kind, b.ids)
+	tx, err := d.DB.BeginTx(d.T.Context(), nil)
+	testenv.Must(d.T, err)
+	defer func() { _ = tx.Rollback() }() // without effect after the commit
+	b, err := d.Service.insertBatch(d.T.Context(), tx, n, in)
+	testenv.Must(d.T, err)
+	testenv.Must(d.T, tx.Commit())
 	return b
+}
+
+func (s *Service) insertBatch(ctx context.Context, tx *sql.Tx, n int, in time.Duration) (b batch, err error) {
+	b.shared = uuid.NewString()
+	rows, err := tx.QueryContext(ctx, s.InsertBatch, b.shared, in.Seconds(), n)
+	if err != nil {
+		return b, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return b, err
+		}
+		b.ids = append(b.ids, id)
+	}
+	if err := rows.Err(); err != nil {
+		return b, err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO outbox (kind, task_id, due_at)
+		SELECT $1, id::text, deadline FROM (`+s.rows()+`) AS rows WHERE id::text = ANY ($2)`, s.Kind, b.ids)
+	return b, err
 }
