@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,14 +27,14 @@ func demo(t *testing.T, change func(*exec.Cmd), args ...string) *faulttest.Proce
 
 // TestDemo starts the demo, as a newcomer does. An order is cancelled on time, also while each of the demo's faults
 // lasts. The requests of the faults are idempotent, so it sends each twice. It ends the demo as Ctrl-C does, and
-// nothing may be left.
+// kills another one. No server may be left.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	p := demo(t, nil, timeoutFlag, "2s")
 	// no bound: the time depends on the machine
 	t.Logf("the demo served after %v, including the build", time.Since(began))
-	servers := serversOf(t, p.Cmd.Process.Pid)
+	servers := serversOf(t, p)
 
 	c, ops := p.SignUp(), p.Operator()
 	fault := func(name string) {
@@ -82,30 +81,21 @@ func TestDemo(t *testing.T) {
 		t.Errorf("the demo warns of what it has set itself:\n%s", p.Text())
 	}
 	t.Logf("stopped in %v", p.Interrupt())
+	killed := demo(t, nil)
+	servers = append(servers, serversOf(t, killed)...)
+	killed.Kill()
 	faulttest.Eventually(t, "all servers ended", func() bool { return !slices.ContainsFunc(servers, alive) })
 }
 
-// serversOf returns the ids of the servers that a demo has started. Without redis-server, the demo has no process for
-// Redis. On other systems than Linux, which have no /proc, it returns none.
-func serversOf(t *testing.T, demo int) (children []int) {
+// serversOf returns the ids of the servers that a demo has started, PostgreSQL and, if the machine has it, redis-server.
+// On other systems than Linux, which have no /proc, it returns none.
+func serversOf(t *testing.T, p *faulttest.Process) []int {
 	t.Helper()
-	if runtime.GOOS != "linux" {
-		return nil
+	servers := faulttest.ChildrenOf(t, p.Cmd.Process.Pid)
+	if runtime.GOOS == "linux" && len(servers) == 0 {
+		t.Fatal("the demo has no children, want its servers")
 	}
-	want := []string{"postgres"}
-	if _, err := exec.LookPath("redis-server"); err == nil {
-		want = append(want, "redis-server")
-	}
-	children = faulttest.ChildrenOf(t, demo)
-	var names []string
-	for _, pid := range children {
-		names = append(names, nameOf(pid))
-	}
-	slices.Sort(names)
-	if !slices.Equal(names, want) {
-		t.Fatalf("the demo has the children %q, want %q", names, want)
-	}
-	return children
+	return servers
 }
 
 // hidePostgres changes a command so that it finds no binaries of PostgreSQL, and only the named program in PATH.
@@ -133,62 +123,40 @@ func hidePostgres(t *testing.T, cmd *exec.Cmd, program string) {
 	testenv.Must(t, err)
 }
 
-// TestDemoInContainers runs the demo on a machine with a container engine but without PostgreSQL. It stops and starts
-// the demo's Redis, and ends the demo as Ctrl-C does. Then it kills another demo. No container may be left.
-func TestDemoInContainers(t *testing.T) {
+// TestDemoInContainer runs the demo on a machine with a container engine but without PostgreSQL. It ends the demo as
+// Ctrl-C does, and kills another one. No container may be left.
+func TestDemoInContainer(t *testing.T) {
 	testenv.Slow(t, "starts demos in containers")
 	faulttest.NeedsProcesses(t)
 	t.Parallel()
 	engine, err := devstack.FindEngine(t.Context())
-	for _, image := range []string{devstack.PostgresImage(), devstack.RedisImage()} {
-		if err == nil {
-			err = engine.Pull(t.Context(), image, io.Discard)
-		}
+	if err == nil {
+		err = devstack.PullPostgres(t.Context(), engine, io.Discard)
 	}
 	if err != nil {
 		testenv.Skip(t, "containers", fmt.Sprintf("%v (Debian and Ubuntu: apt-get install docker.io)", err))
 	}
-	begin := func() *faulttest.Process {
-		t.Helper()
-		p := demo(t, func(cmd *exec.Cmd) { hidePostgres(t, cmd, engine.String()) }, timeoutFlag, "3s")
-		faulttest.Eventually(t, "the demo lists both servers",
-			func() bool { return strings.Contains(p.Text(), "a container of "+devstack.RedisImage()) })
+	for name, end := range map[string]func(p *faulttest.Process){
+		"interrupted": func(p *faulttest.Process) { p.Interrupt() },
+		"killed":      (*faulttest.Process).Kill,
+	} {
+		p := demo(t, func(cmd *exec.Cmd) { hidePostgres(t, cmd, engine) }, timeoutFlag, "3s")
+		containers := func() []string {
+			out, err := exec.Command(engine, "ps", "--all", "--format", "{{.Names}}",
+				"--filter", fmt.Sprintf("name=devstack-%d-", p.Cmd.Process.Pid)).Output()
+			testenv.Must(t, err)
+			return strings.Fields(string(out))
+		}
+		if found := containers(); len(found) != 1 {
+			t.Errorf("the demo's containers are %q, want one", found)
+		}
+		c := p.SignUp()
+		c.WaitForTimeout(c.Create().ID)
 		faulttest.Contains(t, p.Text(), "this machine has no PostgreSQL", "a container of "+devstack.PostgresImage())
-		return p
+		end(p)
+		faulttest.Eventually(t, "the container of a demo that was "+name+" is removed",
+			func() bool { return len(containers()) == 0 })
 	}
-	containers := func(p *faulttest.Process) []string {
-		t.Helper()
-		out, err := exec.Command(engine.String(), "ps", "--all", "--format", "{{.Names}}",
-			"--filter", fmt.Sprintf("name=devstack-%d-", p.Cmd.Process.Pid)).Output()
-		testenv.Must(t, err)
-		return strings.Fields(string(out))
-	}
-
-	p := begin()
-	if names := containers(p); len(names) != 2 {
-		t.Errorf("the demo's containers are %q, want two", names)
-	}
-	c, ops := p.SignUp(), p.Operator()
-	ops.Post(http.StatusNoContent, "/ops/api/faults/redis-stop")
-	if names := containers(p); len(names) != 1 {
-		t.Errorf("with Redis stopped the demo's containers are %q, want one", names)
-	}
-	created := c.Create()
-	ops.Post(http.StatusNoContent, "/ops/api/faults/redis-start")
-	c.WaitForTimeout(created.ID)
-	c.WaitForTimeout(c.Create().ID)
-	t.Logf("stopped in %v", p.Interrupt())
-	faulttest.Eventually(t, "all containers removed", func() bool { return len(containers(p)) == 0 })
-
-	killed := begin()
-	killed.Kill()
-	faulttest.Eventually(t, "all containers removed", func() bool { return len(containers(killed)) == 0 })
-}
-
-// nameOf returns the name of a process's program, or "" if the process has ended.
-func nameOf(pid int) string {
-	name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
-	return strings.TrimSpace(string(name))
 }
 
 // alive reports whether a process runs. A zombie has ended, but its parent has not read its status yet.

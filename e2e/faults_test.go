@@ -10,10 +10,7 @@ import (
 // The tests of package faulttest, with orders.
 
 func TestKilledAfter201(t *testing.T)          { faulttest.Crash(t, orders) }
-func TestKilledBeforeRedis(t *testing.T)       { faulttest.CrashBeforeRedis(t, orders) }
 func TestRedisDown(t *testing.T)               { faulttest.RedisDown(t, orders) }
-func TestRolesApart(t *testing.T)              { faulttest.RolesApart(t, orders) }
-func TestDrain(t *testing.T)                   { faulttest.Drain(t, orders) }
 func TestOrdersThatCannotTimeOut(t *testing.T) { faulttest.Stuck(t, orders) }
 func TestRedisFaults(t *testing.T)             { faulttest.Faults(t, orders, orders.RedisFaults()...) }
 func TestProcessFaults(t *testing.T) {

@@ -17,9 +17,3 @@ const (
 	envTimeout  = faulttest.EnvPrefix + "ORDER_TIMEOUT"
 	timeoutFlag = "--order-timeout"
 )
-
-// anyShop returns any site of orders.
-func anyShop(t *testing.T) *faulttest.Process {
-	t.Helper()
-	return orders.AnySite(t)
-}

@@ -168,63 +168,45 @@ func checkMissing(t *testing.T, ops *browsertest.Tab) {
 	}
 }
 
-// TestPageMovesDeadline has an operator move the deadline of an order, later and then earlier. The customer's page
-// must show the new deadline and the operator's reason without a reload. The deadline of an order that is paid
-// meanwhile is not moved, and the operators' page must say why.
-func TestPageMovesDeadline(t *testing.T) {
+// TestPageDemo looks at both pages of the demo, with an order in each state. Then it stops Redis: the customers' page
+// must poll until Redis is back, and an order times out meanwhile. With -screenshots it makes the pictures in docs.
+func TestPageDemo(t *testing.T) {
 	shoptest.PageTest(t)
-	p := orders.NewSite(t, testenv.Redis(t), envTimeout+"=5m").Serve(t)
-	page := shoptest.ShopTab(t, p)
-	still := page.MarkDocument()
-	page.Click(shoptest.BuyBeans)
-	page.WaitFor(shoptest.AnOrder+" .countdown", "4:")
-	page.Click(shoptest.AnOrder + " summary")
-	id := browsertest.Eval[string](page, `document.querySelector("[data-order]").dataset.order`)
-
+	p := demo(t, nil, timeoutFlag, "30s")
 	ops := shoptest.OpsTab(t, p)
-	ops.Type("#whereis-id", id+kb.Enter)
-	ops.WaitFor("#whereis-next", "It is pending.")
-	move := func(minutes, reason string) {
-		t.Helper()
-		ops.Front()
-		ops.Type("#move-deadline [name=minutes]", minutes)
-		ops.Type("#move-deadline [name=reason]", reason)
-		ops.Click("#move-deadline button")
+	ops.Click("#faults summary")
+	if shown := browsertest.Run(ops, chromedp.Location()); strings.Contains(shown, p.OpsToken) {
+		t.Errorf("the page leaves the token in its address: %s", shown)
 	}
-	moved := func(minutes, hours, reason string) {
-		t.Helper()
-		before := ops.Text("#whereis-next")
-		move(minutes, reason)
-		ops.WaitFor("#move-deadline [role=status]", "The deadline of the order "+id+" is ")
-		ops.Until("the new deadline", func() bool { return ops.Text("#whereis-next") != before })
-		page.Front()
-		page.Until("a countdown from "+minutes+" minutes", func() bool {
-			return strings.HasPrefix(page.Text(shoptest.AnOrder+" .countdown"), hours+":5")
-		})
-		page.WaitFor(shoptest.AnOrder+" .timeline", "by the shop: "+reason)
-	}
-	moved("600", "9", "the bank is away")
+	shop := shoptest.ShopTab(t, p)
+	shop.Click(shoptest.BuyBeans)
+	shop.Click(shoptest.PayOrder)
+	shop.WaitFor(shoptest.AnOrder, "Paid at")
+	shop.Click(`button[aria-label^="Buy Porcelain"]`)
+	shop.Until("two orders", func() bool { return shop.Count(shoptest.AnOrder) == 2 })
+	shop.Click(shoptest.CancelOrder)
+	shop.WaitFor(shoptest.AnOrder, "Cancelled by you")
+	shop.Click(`button[aria-label^="Buy Moka"]`)
+	shop.Until("three orders", func() bool { return shop.Count(shoptest.AnOrder) == 3 })
+	shop.Click(shoptest.AnOrder + `:nth-child(3) summary`)
+	shop.WaitFor(shoptest.AnOrder+":nth-child(3) .timeline", "paid by you")
+	shop.CheckLook("shop")
 	ops.Front()
-	ops.CheckLook("ops-move-deadline")
-	moved("120", "1", "the bank is back")
-	if timeline := page.Text(shoptest.AnOrder + " .timeline"); strings.Count(timeline, "deadline moved to ") != 2 {
-		t.Errorf("the timeline is %q, want one in which the deadline is moved twice", timeline)
-	}
-	page.CheckLook("shop-moved-deadline")
-	page.Click(shoptest.PayOrder)
-	page.WaitFor(shoptest.AnOrder, "Paid at")
-	if !still() {
-		t.Error("the page reloaded itself")
-	}
+	ops.Click(`[data-fault="place-orders"]`)
+	ops.WaitFor("#log", "1,000 orders are placed")
+	ops.CheckLook("ops")
 
-	ops.Expect("409")
-	move("60", "too late")
-	ops.WaitFor("#messages", "The order was paid at")
-	ops.Type("#whereis-id", kb.Enter)
-	ops.WaitFor("#whereis-next", "It was paid by the customer")
-	if ops.Count("#move-deadline[hidden]") != 1 {
-		t.Error("the page offers to move the deadline of a paid order")
-	}
+	ops.Click(`[data-fault="redis-stop"]`)
+	ops.WaitFor("#schedule-text", "Redis does not answer")
+	shop.Front()
+	shop.WaitFor(shoptest.Connection, "No live updates: refreshed every 3 s")
+	shop.Click(shoptest.BuyBeans)
+	shop.Until("another order", func() bool { return shop.Count(shoptest.AnOrder) == 4 })
+	shop.WaitFor(shoptest.AnOrder, "Cancelled: not paid in time") // by the reconciler, and without a notification
+	ops.Front()
+	ops.Click(`[data-fault="redis-start"]`)
+	shop.Front()
+	shop.WaitFor(shoptest.Connection, "Live")
 }
 
 // signIn opens the operators' page without a token, and signs in with a wrong one and then with the right one.

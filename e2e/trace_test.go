@@ -27,7 +27,7 @@ func TestTraces(t *testing.T) {
 		t.Helper()
 		faulttest.Eventually(t, "a span "+name, func() bool { return strings.Contains(spans.String(), name) })
 	}
-	site := orders.NewSite(t, testenv.Redis(t), envTimeout+"=6s", "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL,
+	site := orders.NewSite(t, testenv.Redis(t), envTimeout+"=12s", "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL,
 		"OTEL_BSP_SCHEDULE_DELAY=100")
 	p := site.Serve(t)
 	p.Create()

@@ -22,12 +22,14 @@ var pages = os.DirFS(".")
 
 var (
 	htmlFile   = regexp.MustCompile(`(?:href|src)="/(assets/[^"]+)"`)
+	partFile   = regexp.MustCompile(`data-part.* href="/assets/([^"]+)"`)
 	importFile = regexp.MustCompile(`from '\./([^']+)'`)
 	sheetFile  = regexp.MustCompile(`addStylesheet\('/(assets/[^']+)'\)`)
 )
 
 // TestPagesFindTheirFiles reads the names of files in the pages, the scripts and the style sheets. Each named file must
 // exist, and each file must be named. So a team that leaves a part of a page out deletes both its line and its files.
+// No other script may import a part.
 func TestPagesFindTheirFiles(t *testing.T) {
 	named := map[string]bool{}
 	check := func(by string, found [][]string, dir string) {
@@ -40,13 +42,24 @@ func TestPagesFindTheirFiles(t *testing.T) {
 			}
 		}
 	}
+	var parts []string
 	for _, name := range glob(t, pages, "*.html") {
-		check(name, htmlFile.FindAllStringSubmatch(read(t, pages, name), -1), "")
+		text := read(t, pages, name)
+		check(name, htmlFile.FindAllStringSubmatch(text, -1), "")
+		for _, match := range partFile.FindAllStringSubmatch(text, -1) {
+			parts = append(parts, match[1])
+		}
 	}
 	files := glob(t, assets, "assets/*")
 	for _, name := range files {
 		text := read(t, assets, name)
-		check(name, importFile.FindAllStringSubmatch(text, -1), "assets")
+		imports := importFile.FindAllStringSubmatch(text, -1)
+		check(name, imports, "assets")
+		for _, match := range imports {
+			if slices.Contains(parts, match[1]) {
+				t.Errorf("%s imports the part %s, want only its page to name it", name, match[1])
+			}
+		}
 		check(name, sheetFile.FindAllStringSubmatch(text, -1), "")
 	}
 	for _, name := range files {
@@ -56,26 +69,7 @@ func TestPagesFindTheirFiles(t *testing.T) {
 	}
 }
 
-// TestScriptsOfParts checks that no other script imports a part of a page, because a team may delete the part.
-func TestScriptsOfParts(t *testing.T) {
-	var parts []string
-	for _, name := range glob(t, pages, "*.html") {
-		for line := range strings.Lines(read(t, pages, name)) {
-			if strings.Contains(line, "data-part") {
-				parts = append(parts, path.Base(htmlFile.FindStringSubmatch(line)[1]))
-			}
-		}
-	}
-	for _, name := range glob(t, assets, "assets/*.js") {
-		for _, match := range importFile.FindAllStringSubmatch(read(t, assets, name), -1) {
-			if slices.Contains(parts, match[1]) {
-				t.Errorf("%s imports the part %s, want only its page to name it", name, match[1])
-			}
-		}
-	}
-}
-
-// TestExtensions serves the pages without extensions, and with two.
+// TestExtensions serves the pages with two extensions.
 func TestExtensions(t *testing.T) {
 	gifts := Extension{
 		Assets: fstest.MapFS{
@@ -93,62 +87,44 @@ func TestExtensions(t *testing.T) {
 	line := func(name string) string {
 		return `  <link data-part rel="modulepreload" href="/assets/` + name + `">` + "\n"
 	}
-	for _, test := range []struct {
-		name       string
-		extensions []Extension
-		shop, ops  string // the lines that replace the marker
-	}{
-		{name: "none"},
-		{"two", []Extension{gifts, tills}, line("gifts.js") + line("tills.js"), line("opstills.js")},
+	add, err := routes([]Extension{gifts, tills})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gin.SetMode(gin.ReleaseMode)
+	router := gin.New()
+	add(router)
+	get := func(target string) *httptest.ResponseRecorder {
+		answer := httptest.NewRecorder()
+		router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, http.NoBody))
+		return answer
+	}
+	check := func(target, contentType, body string) {
+		t.Helper()
+		answer := get(target)
+		got := answer.Header().Get("Content-Type")
+		if answer.Code != http.StatusOK || got != contentType || answer.Body.String() != body {
+			t.Errorf("GET %s is answered with %d %s:\n%s\nwant 200 %s:\n%s",
+				target, answer.Code, got, answer.Body, contentType, body)
+		}
+	}
+	for _, page := range []struct{ target, file, lines string }{
+		{"/", "index.html", line("gifts.js") + line("tills.js")}, {"/ops", "ops.html", line("opstills.js")},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			add, err := routes(test.extensions)
-			if err != nil {
-				t.Fatal(err)
-			}
-			gin.SetMode(gin.ReleaseMode)
-			router := gin.New()
-			add(router)
-			check := func(target, contentType, body string) {
-				t.Helper()
-				for _, method := range []string{http.MethodGet, http.MethodHead} {
-					answer := httptest.NewRecorder()
-					router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
-					want := body
-					if method == http.MethodHead {
-						want = ""
-					}
-					got := answer.Header().Get("Content-Type")
-					if answer.Code != http.StatusOK || got != contentType || answer.Body.String() != want {
-						t.Errorf("%s %s is answered with %d %s:\n%s\nwant 200 %s:\n%s",
-							method, target, answer.Code, got, answer.Body, contentType, want)
-					}
-				}
-			}
-			for _, page := range []struct{ target, file, lines string }{
-				{"/", "index.html", test.shop}, {"/ops", "ops.html", test.ops},
-			} {
-				html := read(t, pages, page.file)
-				if n := strings.Count(html, marker); n != 1 {
-					t.Errorf("%s has the marker %d times, want once", page.file, n)
-				}
-				check(page.target, "text/html; charset=utf-8", strings.Replace(html, marker, page.lines, 1))
-			}
-			check("/assets/dom.js", "text/javascript; charset=utf-8", read(t, assets, "assets/dom.js"))
-			if test.extensions != nil {
-				check("/assets/gifts.js", "text/javascript; charset=utf-8", "gifts")
-				check("/assets/gifts.css", "text/css; charset=utf-8", "red")
-				check("/assets/opstills.js", "text/javascript; charset=utf-8", "opstills")
-			}
-			for _, target := range []string{"/assets/", "/assets/none.js", "/assets/../secret", "/secret"} {
-				request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, http.NoBody)
-				answer := httptest.NewRecorder()
-				router.ServeHTTP(answer, request)
-				if answer.Code != http.StatusNotFound {
-					t.Errorf("GET %s is answered with %d, want 404", target, answer.Code)
-				}
-			}
-		})
+		html := read(t, pages, page.file)
+		if n := strings.Count(html, marker); n != 1 {
+			t.Errorf("%s has the marker %d times, want once", page.file, n)
+		}
+		check(page.target, "text/html; charset=utf-8", strings.Replace(html, marker, page.lines, 1))
+	}
+	check("/assets/dom.js", "text/javascript; charset=utf-8", read(t, assets, "assets/dom.js"))
+	check("/assets/gifts.js", "text/javascript; charset=utf-8", "gifts")
+	check("/assets/gifts.css", "text/css; charset=utf-8", "red")
+	check("/assets/opstills.js", "text/javascript; charset=utf-8", "opstills")
+	for _, target := range []string{"/assets/", "/assets/none.js", "/assets/../secret", "/secret"} {
+		if answer := get(target); answer.Code != http.StatusNotFound {
+			t.Errorf("GET %s is answered with %d, want 404", target, answer.Code)
+		}
 	}
 }
 

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"os"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -55,21 +55,17 @@ func TestContractWithoutAPart(t *testing.T) {
 // folder of the package must describe each code. Those of package rest, which has no routes, are in the piece of
 // package app. No two classes may have the same code.
 func TestClassesAreInContract(t *testing.T) {
-	sources, err := filepath.Glob(repositoryRoot + "/internal/*/*.go")
-	testenv.Must(t, err)
 	declaration := regexp.MustCompile(`Class\{(?:Code: )?"([a-z-]+)"(, (?:Status: )?http\.Status\w+, (?:Title: )?"[A-Z].+"\})?`)
 	seen := map[string]bool{}
-	for _, name := range sources {
+	for name, source := range programtest.Read(t, repositoryRoot+"/internal/*/*.go") {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		source, err := os.ReadFile(name)
-		testenv.Must(t, err)
 		folder := filepath.Base(filepath.Dir(name))
 		if folder == "rest" {
 			folder = "app"
 		}
-		for _, m := range declaration.FindAllStringSubmatch(string(source), -1) {
+		for _, m := range declaration.FindAllStringSubmatch(source, -1) {
 			code := m[1]
 			if m[2] == "" {
 				t.Errorf("the class %s has no status or no title", code)
@@ -78,7 +74,9 @@ func TestClassesAreInContract(t *testing.T) {
 				t.Errorf("two classes have the code %s", code)
 			}
 			seen[code] = true
-			if !describes(t, pieces(t, folder), code) {
+			pieces := programtest.Read(t, filepath.Join(repositoryRoot, "internal", folder, "*openapi.yaml"))
+			describes := func(piece string) bool { return strings.Contains(piece, "`/problems/"+code+"`") }
+			if !slices.ContainsFunc(slices.Collect(maps.Values(pieces)), describes) {
 				t.Errorf("no piece of the contract in internal/%s describes `/problems/%s`, which %s declares", folder,
 					code, name)
 			}
@@ -87,22 +85,4 @@ func TestClassesAreInContract(t *testing.T) {
 	if len(seen) < 10 {
 		t.Fatalf("the sources declare only the codes %v, want at least 10", seen)
 	}
-}
-
-// describes reports whether one of the pieces describes a code.
-func describes(t *testing.T, pieces []string, code string) bool {
-	t.Helper()
-	return slices.ContainsFunc(pieces, func(file string) bool {
-		text, err := os.ReadFile(file)
-		testenv.Must(t, err)
-		return strings.Contains(string(text), "`/problems/"+code+"`")
-	})
-}
-
-// pieces returns the files of this module's contract that are in a folder, which is a pattern.
-func pieces(t *testing.T, folder string) []string {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(repositoryRoot, "internal", folder, "*openapi.yaml"))
-	testenv.Must(t, err)
-	return files
 }

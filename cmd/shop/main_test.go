@@ -22,9 +22,8 @@ func runCommand(ctx context.Context, args []string, out io.Writer) int {
 	return app.ExitCode(app.Run(ctx, p, &commands{}, args), p)
 }
 
-// openFull returns a process whose options have a value for each secret and each URL, so that no part is left out, and
-// the operators' token.
-func openFull(t testing.TB) (process *app.Process, opsToken string) {
+// openFull returns a process whose options have a value for each secret and each URL, so that no part is left out.
+func openFull(t testing.TB) *app.Process {
 	t.Helper()
 	var c commands
 	parser, err := app.NewParser(program(), &c)
@@ -37,5 +36,5 @@ func openFull(t testing.TB) (process *app.Process, opsToken string) {
 	p, err := shop.New(t.Context(), o.Config(program()), &o.Options, slog.New(slog.DiscardHandler))
 	testenv.Must(t, err)
 	t.Cleanup(p.Close)
-	return p, o.Ops.OpsToken
+	return p
 }

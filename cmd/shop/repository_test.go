@@ -45,8 +45,7 @@ func TestConfigurationTable(t *testing.T) {
 
 // TestObservedMetricsExist checks that the alerts, the dashboards and the documents name only metrics that exist.
 func TestObservedMetricsExist(t *testing.T) {
-	process, _ := openFull(t)
 	docs := programtest.Documents(t, repositoryRoot, bench)
 	observed := programtest.Read(t, alerts, dashboards, deployed+"/alerts.yml")
-	programtest.ObservedMetrics(t, process.Registry, observed, docs)
+	programtest.ObservedMetrics(t, openFull(t).Registry, observed, docs)
 }

@@ -36,16 +36,11 @@ func NeedPages(t *testing.T) {
 	t.Parallel()
 }
 
-// notServed are paths that a page requests to learn whether the service has them.
-var notServed = []string{"/ops/api/faults"}
-
 // NewTab opens an empty tab for a page of the shop.
 func NewTab(t *testing.T) *browsertest.Tab {
 	t.Helper()
 	page := browsertest.New(t)
-	for _, path := range notServed {
-		page.Expect("404", path)
-	}
+	page.Expect("404", "/ops/api/faults")     // a page asks whether the service has it
 	page.Expect("401", "/api/orders?limit=1") // a browser without a cookie asks for its orders before it signs up
 	return page
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"testing"
 
-	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/programtest"
 )
 
@@ -17,16 +16,7 @@ func TestInviteDocs(t *testing.T) {
 
 // TestInviteOptions checks the names of the options, and those that hold secrets.
 func TestInviteOptions(t *testing.T) {
-	options := programtest.Options(t, &commands{})
-	programtest.VariableNames(t, options)
-	programtest.SecretFiles(t, options)
-}
-
-// TestInviteRoutes checks that each path answers HEAD as it answers GET.
-func TestInviteRoutes(t *testing.T) {
-	p := newProcess(t.Context(), t, testenv.Redis(t), 0)
-	defer p.Close()
-	programtest.HeadMatchesGet(t, p, opsToken)
+	programtest.OptionNames(t, programtest.Options(t, &commands{}))
 }
 
 // TestInviteDemo runs the demo, and waits until an invitation has expired.

@@ -1,6 +1,7 @@
 // Package devstack runs a private PostgreSQL and a private Redis, for a demo and for tests. A server is a child process
-// that runs the machine's own binaries, or a container ([Engine]). It listens on a free port of 127.0.0.1 and keeps its
-// files in a temporary directory. [Miniredis] is a stand-in for Redis within the process.
+// that runs the machine's own binaries. It listens on a free port of 127.0.0.1 and keeps its files in a temporary
+// directory. [Miniredis] is a stand-in for Redis within the process. For a demo on a machine without PostgreSQL,
+// [StartServers] runs it in a container.
 //
 // A server does not outlive its parent process, even if the parent is killed: Linux then sends the child process a
 // signal that ends it, and a container ends because its standard input ends. The directory remains until the next call
@@ -29,9 +30,10 @@ import (
 // longer on a busy one.
 const startTimeout = time.Minute
 
-// stopTimeout is the time that a server has to stop before it is killed. A busy server needs some of it, and a server
-// that hangs delays its caller by all of it.
-const stopTimeout = 5 * time.Second
+// stopTimeout is the time that a server has to stop before it is killed. A server that hangs delays its caller by all
+// of it. It is longer than the five seconds after which PostgreSQL kills its own children, because those of a killed
+// PostgreSQL go on writing files.
+const stopTimeout = 20 * time.Second
 
 // process is a child process.
 type process struct {

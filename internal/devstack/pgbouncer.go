@@ -37,15 +37,9 @@ func StartPgBouncer(ctx context.Context, dir, config string) (*PgBouncer, error)
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return nil, err
 	}
-	var run runner = func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
-		cmd := exec.Command(name, args...)
-		cmd.Dir, cmd.SysProcAttr = dir, attr
-		return cmd
-	}
-	if os.Geteuid() == 0 { // PgBouncer does not run as root
-		if run, err = userRunner(run, dir); err != nil {
-			return nil, err
-		}
+	run, err := newRunner(dir, filepath.Dir(path)) // PgBouncer does not run as root, either
+	if err != nil {
+		return nil, err
 	}
 	return onFreePort(func(port int) (*PgBouncer, error) {
 		file := filepath.Join(dir, "pgbouncer.ini")
@@ -53,7 +47,7 @@ func StartPgBouncer(ctx context.Context, dir, config string) (*PgBouncer, error)
 		if err := os.WriteFile(file, []byte(config+own), 0o644); err != nil { //nolint:gosec // PgBouncer runs as another user
 			return nil, err
 		}
-		p, err := start(run(childOf(syscall.SIGKILL), path, file), filepath.Join(dir, "pgbouncer.log"))
+		p, err := start(run(childOf(syscall.SIGKILL), filepath.Base(path), file), filepath.Join(dir, "pgbouncer.log"))
 		if err != nil {
 			return nil, err
 		}

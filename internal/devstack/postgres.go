@@ -73,7 +73,7 @@ func (p *Postgres) start(ctx context.Context) error {
 		return err
 	}
 	p.process = server
-	if err := server.await(ctx, func(ctx context.Context) error { return pingPostgres(ctx, p.URL()) }); err != nil {
+	if err := server.await(ctx, func(ctx context.Context) error { return execAt(ctx, p.URL(), `SELECT`) }); err != nil {
 		return errors.Join(err, server.kill())
 	}
 	return nil
@@ -111,15 +111,6 @@ func execAt(ctx context.Context, url, statement string) error {
 	return err
 }
 
-func pingPostgres(ctx context.Context, url string) error {
-	db, err := sql.Open("pgx", url)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	return db.PingContext(ctx)
-}
-
 // postgresBin returns the directory of the server's binaries. It looks in PATH, then in pg_config's directory, then in
 // those of Debian's packages, the newest version first.
 func postgresBin(ctx context.Context) (string, error) {
@@ -153,48 +144,42 @@ func majorVersion(bin string) int {
 // runner returns a command that runs one of the server's binaries, as a user that PostgreSQL accepts.
 type runner func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd
 
-// initCluster makes the database cluster, and returns a runner for the server. PostgreSQL does not run as root. For
-// root the runner uses a user namespace or, where namespaces are not permitted, the user nobody.
+// initCluster makes the database cluster in dir/data, and returns a runner for the server. PostgreSQL does not run as
+// root. For root the runner uses the user nobody.
 func initCluster(ctx context.Context, dir string) (runner, error) {
 	bin, err := postgresBin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	plain := func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
+	run, err := newRunner(dir, bin)
+	if err != nil {
+		return nil, err
+	}
+	initdb := run(childOf(syscall.SIGKILL), "initdb", "-D", filepath.Join(dir, "data"), "-U", databaseName,
+		"-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+	return run, finish(ctx, initdb, filepath.Join(dir, "initdb.log"))
+}
+
+// newRunner returns a runner of the programs in the directory bin. They work in dir. For root it runs them as the user
+// nobody, makes that user the owner of dir, and opens the directories above dir.
+func newRunner(dir, bin string) (runner, error) {
+	var credential *syscall.Credential
+	if os.Geteuid() == 0 {
+		var err error
+		if credential, err = nobodyOwns(dir); err != nil {
+			return nil, err
+		}
+	}
+	return func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
 		cmd := exec.Command(filepath.Join(bin, name), args...)
 		cmd.Dir, cmd.SysProcAttr = dir, attr
+		cmd.SysProcAttr.Credential = credential
 		return cmd
-	}
-	if os.Geteuid() != 0 {
-		return plain, initdb(ctx, plain, dir)
-	}
-	inNamespace := func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
-		return plain(asNobody(attr), name, args...)
-	}
-	namespaceErr := initdb(ctx, inNamespace, dir)
-	if namespaceErr == nil {
-		return inNamespace, nil
-	}
-	asUser, err := userRunner(plain, dir)
-	if err != nil {
-		return nil, errors.Join(namespaceErr, err)
-	}
-	if err := initdb(ctx, asUser, dir); err != nil {
-		return nil, errors.Join(namespaceErr, err)
-	}
-	return asUser, nil
+	}, nil
 }
 
-// initdb makes a database cluster in dir/data. If it fails, it removes the files, so that another runner can try.
-func initdb(ctx context.Context, run runner, dir string) error {
-	cmd := run(childOf(syscall.SIGKILL), "initdb", "-D", filepath.Join(dir, "data"), "-U", databaseName, "-A", "trust",
-		"-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
-	return finish(ctx, cmd, filepath.Join(dir, "initdb.log"))
-}
-
-// userRunner returns a runner that runs commands as the user nobody. It is for machines that do not permit user
-// namespaces, such as most containers. It makes that user the owner of dir, and opens the directories above dir.
-func userRunner(plain runner, dir string) (runner, error) {
+// nobodyOwns makes the user nobody the owner of dir, and opens the directories above it.
+func nobodyOwns(dir string) (*syscall.Credential, error) {
 	nobody, err := user.Lookup("nobody")
 	if err != nil {
 		return nil, fmt.Errorf("find a user for PostgreSQL: %w", err)
@@ -210,10 +195,7 @@ func userRunner(plain runner, dir string) (runner, error) {
 	if err := openParents(dir); err != nil {
 		return nil, fmt.Errorf("let the user nobody enter PostgreSQL's directory: %w", err)
 	}
-	return func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
-		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-		return plain(attr, name, args...)
-	}, nil
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 }
 
 // openParents lets every user pass through the directories above dir. It changes only directories within [os.TempDir].

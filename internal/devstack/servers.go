@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Server is a child process, a container, or a stand-in within this process.
+// Server is a child process, or a stand-in within this process, that can be started again.
 type Server interface {
 	URL() string
 	Stop() error
@@ -21,7 +21,11 @@ type Server interface {
 
 // Servers are the private servers of a demo.
 type Servers struct {
-	Postgres, Redis     Server
+	Postgres interface { // a child process, or a container
+		URL() string
+		Stop() error
+	}
+	Redis               Server
 	PostgresIs, RedisIs string // how each of them runs
 
 	dir string // removed by Stop
@@ -34,9 +38,9 @@ func StartServers(ctx context.Context, progress io.Writer) (*Servers, error) {
 		return nil, err
 	}
 	s := &Servers{dir: dir}
-	err = s.startBinaries(ctx)
-	if errors.Is(err, ErrNoPostgres) {
-		err = s.startContainers(ctx, err, progress)
+	err = s.startPostgres(ctx, progress)
+	if err == nil {
+		err = s.startRedis(ctx)
 	}
 	if err != nil {
 		s.Stop()
@@ -45,17 +49,40 @@ func StartServers(ctx context.Context, progress io.Writer) (*Servers, error) {
 	return s, nil
 }
 
-// startBinaries runs the server binaries of this machine. A stand-in replaces a missing redis-server.
-func (s *Servers) startBinaries(ctx context.Context) error {
+// startPostgres runs the binaries of this machine, or a container if there are none. If there is no container engine
+// either, the error names all remedies.
+func (s *Servers) startPostgres(ctx context.Context, progress io.Writer) error {
 	data := filepath.Join(s.dir, "postgres")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return fmt.Errorf("make PostgreSQL's directory: %w", err)
 	}
 	postgres, err := StartPostgres(ctx, data, nil)
+	if err == nil {
+		s.Postgres, s.PostgresIs = postgres, "a process of this machine's postgres"
+		return nil
+	}
+	if !errors.Is(err, ErrNoPostgres) {
+		return err
+	}
+	engine, noEngine := FindEngine(ctx)
+	if noEngine != nil {
+		return fmt.Errorf("%w with the command serve; or start a container engine: %w", err, noEngine)
+	}
+	fmt.Fprintf(progress, "this machine has no PostgreSQL server binaries: running %s in a container with %s\n",
+		PostgresImage(), engine)
+	if err := PullPostgres(ctx, engine, progress); err != nil {
+		return err
+	}
+	contained, err := startContainer(ctx, engine, s.dir)
 	if err != nil {
 		return err
 	}
-	s.Postgres, s.PostgresIs = postgres, "a process of this machine's postgres"
+	s.Postgres, s.PostgresIs = contained, "a container of "+PostgresImage()
+	return nil
+}
+
+// startRedis runs the binary of this machine. A stand-in replaces a missing one.
+func (s *Servers) startRedis(ctx context.Context) error {
 	redis, err := StartRedis(ctx, s.dir)
 	if err == nil {
 		s.Redis, s.RedisIs = redis, "a process of this machine's redis-server"
@@ -69,33 +96,6 @@ func (s *Servers) startBinaries(ctx context.Context) error {
 		return err
 	}
 	s.Redis, s.RedisIs = mini, "a stand-in within this process: there is no redis-server in PATH"
-	return nil
-}
-
-// startContainers runs both servers in containers, because this machine has no PostgreSQL. If it has no container
-// engine either, the error names all remedies: it begins with noPostgres, the error of the search for PostgreSQL.
-func (s *Servers) startContainers(ctx context.Context, noPostgres error, progress io.Writer) error {
-	engine, err := FindEngine(ctx)
-	if err != nil {
-		return fmt.Errorf("%w with the command serve; or start a container engine: %w", noPostgres, err)
-	}
-	fmt.Fprintf(progress, "this machine has no PostgreSQL server binaries: running %s and %s in containers with %s\n",
-		PostgresImage(), RedisImage(), engine)
-	for _, image := range []string{PostgresImage(), RedisImage()} {
-		if err := engine.Pull(ctx, image, progress); err != nil {
-			return err
-		}
-	}
-	postgres, err := engine.StartPostgres(ctx, s.dir)
-	if err != nil {
-		return err
-	}
-	s.Postgres, s.PostgresIs = postgres, "a container of "+PostgresImage()
-	redis, err := engine.StartRedis(ctx, s.dir)
-	if err != nil {
-		return err
-	}
-	s.Redis, s.RedisIs = redis, "a container of "+RedisImage()
 	return nil
 }
 

@@ -7,13 +7,3 @@ import "syscall"
 func childOf(death syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death}
 }
-
-// asNobody adds a user namespace, in which root has the id of nobody and still owns its files. PostgreSQL does not
-// run as root, but runs in this namespace.
-func asNobody(attr *syscall.SysProcAttr) *syscall.SysProcAttr {
-	const nobody = 65534
-	attr.Cloneflags = syscall.CLONE_NEWUSER
-	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: 0, Size: 1}}
-	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: 0, Size: 1}}
-	return attr
-}

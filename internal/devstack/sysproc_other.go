@@ -9,6 +9,3 @@ import "syscall"
 func childOf(syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
-
-// asNobody changes nothing, because only Linux has user namespaces. The caller then tries [userRunner].
-func asNobody(attr *syscall.SysProcAttr) *syscall.SysProcAttr { return attr }

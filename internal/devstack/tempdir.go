@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 )
@@ -14,9 +13,8 @@ const (
 	// dirPrefix begins the names of the directories of this package.
 	dirPrefix = "devstack-"
 	// lockName is a file in each directory. The process that made the directory has locked the file. The kernel
-	// releases the lock when the process ends for any reason. The process id in the directory's name does not show
-	// whether the process runs, because another process may have this id by now. In another container that shares the
-	// directory for temporary files, the id may belong to another process or to none.
+	// releases the lock when the process ends for any reason. A process id would not show whether the process runs,
+	// because another process, or one in another container that shares the directory for temporary files, may have it.
 	lockName = "lock"
 )
 
@@ -24,7 +22,7 @@ const (
 // TempDir also removes the directories that killed processes of this user have left.
 func TempDir() (string, error) {
 	removeStale()
-	dir, err := os.MkdirTemp("", dirPrefix+strconv.Itoa(os.Getpid())+"-")
+	dir, err := os.MkdirTemp("", dirPrefix)
 	if err != nil {
 		return "", fmt.Errorf("make a directory for the servers: %w", err)
 	}
@@ -72,23 +70,13 @@ func isOurs(dir string) bool {
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// isStale reports whether the process that made the directory has ended. If the process was killed before it locked the
-// directory, the process id in the directory's name decides.
+// isStale reports whether the process that made the directory has ended. If it was killed before it locked the
+// directory, the directory, which is empty, stays.
 func isStale(dir string) bool {
 	file, err := os.Open(filepath.Join(dir, lockName))
-	if errors.Is(err, os.ErrNotExist) {
-		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), dirPrefix), "-")
-		return isGone(pid)
-	}
 	if err != nil {
 		return false
 	}
 	defer file.Close()
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
-}
-
-// isGone reports whether text is the id of a process that does not exist.
-func isGone(text string) bool {
-	pid, err := strconv.Atoi(text)
-	return err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }

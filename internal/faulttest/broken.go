@@ -1,7 +1,6 @@
 package faulttest
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -192,53 +191,26 @@ func (b brokenService) apply(files map[string]string) (changed map[string]string
 // envBroken names the folder of the broken service that the tests of this process test. "": the service is not broken.
 const envBroken = "FAULTTEST_BROKEN"
 
-// caught is the result of a fault that has shown that a service is broken.
-const caught = "caught"
-
 func isBroken() bool { return os.Getenv(envBroken) != "" }
-
-// overlayFile is the file in the folder of a broken service with its changed files, as go build wants them.
-const overlayFile = "overlay.json"
-
-type overlay struct{ Replace map[string]string }
-
-// writeOverlay writes the overlay of changed files, and those that it refers to, into a folder.
-func writeOverlay(dir string, o overlay) (path string, err error) {
-	text, err := json.Marshal(o)
-	if err != nil {
-		return "", err
-	}
-	path = filepath.Join(dir, overlayFile)
-	return path, os.WriteFile(path, text, 0o600)
-}
 
 // buildBroken builds the program of a broken service into a folder.
 func (s *Service) buildBroken(dir string, changed map[string]string) error {
-	o := overlay{map[string]string{}}
+	replace := map[string]string{}
 	for i, path := range slices.Sorted(maps.Keys(changed)) {
-		o.Replace[path] = filepath.Join(dir, fmt.Sprintf("%d%s", i, filepath.Ext(path)))
-		if err := os.WriteFile(o.Replace[path], []byte(changed[path]), 0o600); err != nil {
+		replace[path] = filepath.Join(dir, fmt.Sprintf("%d%s", i, filepath.Ext(path)))
+		if err := os.WriteFile(replace[path], []byte(changed[path]), 0o600); err != nil {
 			return err
 		}
 	}
-	path, err := writeOverlay(dir, o)
+	overlay, err := json.Marshal(map[string]any{"Replace": replace}) // as go build wants it
 	if err != nil {
 		return err
 	}
-	return s.goBuild(filepath.Join(dir, s.Program), "-overlay", path)
-}
-
-// brokenOverlay returns the overlay of the broken service that this process tests. It is empty if there is none.
-func brokenOverlay() (o overlay, err error) {
-	o.Replace = map[string]string{}
-	if dir := os.Getenv(envBroken); dir != "" {
-		text, err := os.ReadFile(filepath.Join(dir, overlayFile))
-		if err != nil {
-			return o, err
-		}
-		return o, json.Unmarshal(text, &o)
+	path := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(path, overlay, 0o600); err != nil {
+		return err
 	}
-	return o, nil
+	return s.goBuild(filepath.Join(dir, s.Program), "-overlay", path)
 }
 
 // removeConstraints removes from a database the constraints that would hide that a service is broken.
@@ -287,29 +259,9 @@ func fatalBreach(t testing.TB, format string, args ...any) {
 	t.FailNow()
 }
 
-// breachesFile is the file in the folder of a broken service with the breaches of its last run: in each line the name
-// of a fault and a message.
+// breachesFile is the file in the folder of a broken service with the breaches: in each line the name of a fault and a
+// message.
 const breachesFile = "breaches"
-
-// takeBreaches returns the first message of each fault, and removes the file.
-func takeBreaches(t *testing.T, dir string) (first map[string]string) {
-	t.Helper()
-	path := filepath.Join(dir, breachesFile)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	testenv.Must(t, err)
-	testenv.Must(t, os.Remove(path))
-	first = map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		fault, message, _ := strings.Cut(line, "\t")
-		if first[fault] == "" {
-			first[fault] = strings.TrimSpace(message)
-		}
-	}
-	return first
-}
 
 // faultOf returns the name of a fault, which is a test or a subtest, from that of a part of it.
 func faultOf(name string) string {
@@ -347,46 +299,33 @@ func (b brokenService) run(t *testing.T, dir string) {
 			t.Errorf("the tests did not run as they should: …%s", out[max(0, i-2000):min(len(out), i+2000)])
 		}
 	}
-	results := resultsOf(out)
-	for fault, message := range takeBreaches(t, dir) {
-		t.Logf("%s: %.300s", fault, message)
-		results[fault] = caught
+	breaches, err := os.ReadFile(filepath.Join(dir, breachesFile))
+	if !errors.Is(err, fs.ErrNotExist) {
+		testenv.Must(t, err)
+	}
+	result := regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): ([^/ ]+(?:/[^/ ]+)?) \(`)
+	ran := map[string]bool{}
+	for _, m := range result.FindAllStringSubmatch(string(out), -1) {
+		name := m[2]
+		group, _, isSub := strings.Cut(name, "/")
+		if !isSub && strings.Contains(string(out), ": "+name+"/") {
+			continue // its subtests are the faults
+		}
+		ran[name], ran[group+"/*"] = true, true
+		_, message, caught := strings.Cut("\n"+string(breaches), "\n"+name+"\t")
+		switch {
+		case caught:
+			message, _, _ = strings.Cut(message, "\n")
+			t.Logf("%s: %.300s", name, message)
+		case m[1] == "SKIP":
+			t.Logf("%s was skipped", name)
+		default:
+			t.Errorf("%s has not caught the broken service: %s", name, m[1])
+		}
 	}
 	for _, fault := range faults {
-		group, all := strings.CutSuffix(fault, "*")
-		found := false
-		for name, result := range results {
-			if name == fault || all && strings.HasPrefix(name, group) {
-				found = true
-				if result == "SKIP" {
-					t.Logf("%s was skipped", name)
-				} else if result != caught {
-					t.Errorf("%s has not caught the broken service: %s", name, result)
-				}
-			}
-		}
-		if !found {
+		if !ran[fault] {
 			t.Errorf("%s has not run:\n%s", fault, out[max(0, len(out)-4000):])
 		}
 	}
-}
-
-// resultsOf returns the results of the faults in the output of go test -v. Of a test with subtests, these are the
-// faults, and not their repeated measurements.
-func resultsOf(out []byte) map[string]string {
-	results := map[string]string{}
-	line := regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): ([^/ ]+(?:/[^/ ]+)?) \(`)
-	lines := bufio.NewScanner(bytes.NewReader(out))
-	lines.Buffer(nil, 1<<24)
-	for lines.Scan() {
-		if m := line.FindStringSubmatch(lines.Text()); m != nil {
-			results[m[2]] = m[1]
-		}
-	}
-	for name := range results {
-		if test, _, isSub := strings.Cut(name, "/"); isSub {
-			delete(results, test)
-		}
-	}
-	return results
 }

@@ -327,17 +327,11 @@ type chaosRun struct {
 	seed    uint64
 }
 
-// command returns the command that repeats the plan, from the directory of the module.
+// command returns the command that repeats the plan, in the directory of the test.
 func (r chaosRun) command(t *testing.T) string {
-	module, err := filepath.Abs(r.service.Module)
-	testenv.Must(t, err)
-	here, err := os.Getwd()
-	testenv.Must(t, err)
-	tests, err := filepath.Rel(module, here)
-	testenv.Must(t, err)
 	name, _, _ := strings.Cut(t.Name(), "/") // without that of a repeated measurement
-	return fmt.Sprintf("TEST_ALL=1 go test ./%s -timeout %v -run '^%s$' -chaos.for=%v -chaos.seed=%d",
-		tests, chaosLimit(), name, *chaosFor, r.seed)
+	return fmt.Sprintf("TEST_ALL=1 go test -timeout %v -run '^%s$' -chaos.for=%v -chaos.seed=%d",
+		chaosLimit(), name, *chaosFor, r.seed)
 }
 
 // inject injects the faults into a deployment under load, and ends its processes.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/url"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -70,7 +71,7 @@ type Deployment struct {
 
 	toRedis, toPostgres *Proxy // nil without needs.network
 
-	// The test's own connections, which do not go through the proxies.
+	// The test's own connections.
 	DB  *sql.DB
 	RDB *redis.Client
 
@@ -116,6 +117,7 @@ func (s *Service) Deploy(t testing.TB, n Needs) *Deployment {
 func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	t.Helper()
 	NeedsProcesses(t)
+	owner.TempDir() // so that the directories of the servers are removed after the servers have ended
 	ends := new(cleanups)
 	owner.Cleanup(ends.run)
 	d := &Deployment{
@@ -131,7 +133,9 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	if d.pair != nil {
 		ownRedis = d.redis.URL()
 	}
-	d.connect(ownDatabase, ownRedis)
+	// The test's own connections do not go through the proxies.
+	d.DB, d.RDB = OpenDatabase(d.T, ownDatabase), RedisClient(d.T, ownRedis)
+	d.T.Cleanup(func() { d.RDB.Close() })
 	if n.Network {
 		d.toPostgres, database = proxied(d.T, database)
 		d.toRedis, redisURL = proxied(d.T, redisURL)
@@ -163,7 +167,7 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 			EnvPrefix+s.Extend[1]+"="+strconv.Itoa(MaxExtensions))
 	}
 	if n.Pooler {
-		config, err := os.ReadFile(s.path("internal/postgres/pgbouncer.ini"))
+		config, err := os.ReadFile(filepath.Join(s.Module, "internal/postgres/pgbouncer.ini"))
 		testenv.Must(t, err)
 		d.Env = append(d.Env, EnvDatabaseURL+"="+testenv.PgBouncer(d.T, database, string(config))+
 			"&default_query_exec_mode=cache_describe")
@@ -256,13 +260,6 @@ func proxied(t testing.TB, server string) (*Proxy, string) {
 	p := NewProxy(t, u.Host)
 	u.Host = p.Addr()
 	return p, u.String()
-}
-
-// connect opens the test's own connections.
-func (d *Deployment) connect(database, redisURL string) {
-	d.DB = OpenDatabase(d.T, database)
-	d.RDB = RedisClient(d.T, redisURL)
-	d.T.Cleanup(func() { d.RDB.Close() })
 }
 
 // OpenDatabase returns a pool of connections to a database. It is closed when the test ends. A connection that a

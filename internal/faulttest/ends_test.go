@@ -1,7 +1,6 @@
 package faulttest
 
 import (
-	"slices"
 	"testing"
 	"time"
 )
@@ -44,46 +43,6 @@ func TestNearCalls(t *testing.T) {
 		counted.add(v)
 		if got := counted.total(); got != test.want {
 			t.Errorf("%s: counted %v, want %v", name, got, test.want)
-		}
-	}
-}
-
-// TestTooFewCalls checks that each side must have enough calls, and that fewer are enough on a busy machine.
-func TestTooFewCalls(t *testing.T) {
-	for _, test := range []struct {
-		counts [sides]int
-		slack  int
-		enough bool
-	}{
-		{[sides]int{20, 20, 20}, 1, true}, {[sides]int{19, 90, 90}, 1, false}, {[sides]int{90, 19, 90}, 1, false},
-		{[sides]int{90, 90, 19}, 1, false}, {[sides]int{6, 6, 6}, 3, true}, {[sides]int{5, 6, 6}, 3, false},
-	} {
-		if got := (nearCalls{Confirm: &test.counts}).tooFew(test.slack) == nil; got != test.enough {
-			t.Errorf("%v with the slack %d are enough: %v, want %v", test.counts, test.slack, got, test.enough)
-		}
-	}
-	if (nearCalls{}).tooFew(1) == nil {
-		t.Error("no calls are enough")
-	}
-}
-
-// TestPossiblePlans checks that a service gets only the plans and operations that it has.
-func TestPossiblePlans(t *testing.T) {
-	s := &Service{Actions: map[Operation]func(row, secret string) Request{Confirm: Post("confirm"), Extend: Post("extend")}}
-	want := []Operation{Confirm, Confirm, Confirm, Get}
-	if got := s.possible([]Operation{Confirm, Cancel, Extend, Get}); !slices.Equal(got, want) {
-		t.Errorf("a service without cancellations, and without the options of extensions, has %v, want %v", got, want)
-	}
-	names := s.possiblePlans()
-	for name, want := range map[string]int{giveUp: 1, "confirm late": 4, createTwice: 0, reuseKey: 0, callOthers: 0} {
-		got := 0
-		for _, n := range names {
-			if n == name {
-				got++
-			}
-		}
-		if got != want {
-			t.Errorf("the plan %q occurs %d times, want %d", name, got, want)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package faulttest
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -71,7 +70,10 @@ func (s *Service) schema(ctx context.Context, db *sql.DB) ([]string, error) {
 }
 
 // Binary returns the path of the program, which it builds once.
-func (s *Service) Binary() (string, error) { return s.program.get(s.build) }
+func (s *Service) Binary() (string, error) {
+	s.program.once.Do(func() { s.program.path, s.program.err = s.build() })
+	return s.program.path, s.program.err
+}
 
 func (s *Service) build() (string, error) {
 	if isBroken() {
@@ -158,7 +160,7 @@ func (s *Service) AnySite(t *testing.T) *Process {
 		return &Process{service: s, t: t, URL: os.Getenv("E2E_BASE_URL"), OpsToken: os.Getenv("E2E_OPS_TOKEN")}
 	}
 	t.Parallel()
-	return s.NewSite(t, testenv.Redis(t), s.TimeoutVariable()+"=6s").Serve(t)
+	return s.NewSite(t, testenv.Redis(t), s.TimeoutVariable()+"=12s").Serve(t)
 }
 
 // FreeAddress returns an address on which no process listens, for a process that is started there more than once. No
@@ -304,7 +306,6 @@ type Site struct {
 	Service         *Service
 	Database, Redis string // URLs
 	Env             []string
-	binary          string // the path of another version of the program; "": this version
 }
 
 // NewSite returns a site with a migrated database of its own.
@@ -340,9 +341,7 @@ func (s *Service) PlainSiteAt(database, redis string, env ...string) *Site {
 // Command returns a command that runs the program with the site's configuration. The command is not started yet.
 func (s *Site) Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := s.Service.Command(t, s.Env, args...)
-	cmd.Path = cmp.Or(s.binary, cmd.Path)
-	return cmd
+	return s.Service.Command(t, s.Env, args...)
 }
 
 // Serve starts a process that serves the site.

@@ -2,10 +2,8 @@ package faulttest
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -40,8 +38,8 @@ const (
 // Service describes a service under test: its program, its REST API, and its tables.
 //
 // The tests also rely on what the shared packages give each service: the commands serve, migrate, doctor and reconcile,
-// the tables outbox and reconcile_reports, /readyz, /metrics and the operators' API. The module has the migrations in
-// migrations, and the settings of PgBouncer in internal/postgres/pgbouncer.ini.
+// the tables outbox, reconcile_reports and goose_db_version, /readyz, /metrics and the operators' API. The module has
+// the settings of PgBouncer in internal/postgres/pgbouncer.ini.
 //
 // Each deployment checks the description before it has a load, and the error names the field that
 // is wrong. Where that cannot show a mistake, the comment of the field says how the tests do.
@@ -132,28 +130,15 @@ type Service struct {
 	// processes find it. It may change the deployment's times, plans and kinds. nil: the service has no second party.
 	Party func(d *Deployment) (Party, []string)
 
-	program, laterProgram built
-}
-
-// built is a program that is built once.
-type built struct {
-	once sync.Once
-	path string
-	err  error
-}
-
-func (b *built) get(build func() (string, error)) (path string, err error) {
-	b.once.Do(func() { b.path, b.err = build() })
-	return b.path, b.err
+	program struct { // built once
+		once sync.Once
+		path string
+		err  error
+	}
 }
 
 // TimeoutVariable is the environment variable of the time from a row's creation to its deadline.
 func (s *Service) TimeoutVariable() string { return EnvPrefix + s.Timeout }
-
-// path returns the path of a file or a directory of the module.
-func (s *Service) path(elem ...string) string {
-	return filepath.Join(append([]string{s.Module}, elem...)...)
-}
 
 // queue returns the keys of the queue of timeouts.
 func (s *Service) queue() queueKeys { return keysOf(s.Kind) }
@@ -320,15 +305,3 @@ const (
 	waitingTimeouts = `pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND (classid, objid) = (` +
 		blockedTimeouts + `) AND NOT granted)`
 )
-
-// laterMigration returns a migration of a later version of the service.
-func (s *Service) laterMigration() string {
-	return fmt.Sprintf(`-- +goose NO TRANSACTION
--- +goose Up
-ALTER TABLE %[1]s ADD COLUMN IF NOT EXISTS note text;
-DROP INDEX IF EXISTS %[1]s_note;
-SET lock_timeout = 0;
-CREATE INDEX CONCURRENTLY %[1]s_note ON %[1]s (note) WHERE note IS NOT NULL;
-SET lock_timeout = '2s';
-`, s.Table)
-}

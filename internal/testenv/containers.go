@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,15 +38,11 @@ func postgresContainer() (string, error) {
 }
 
 func redisContainer() (string, error) {
-	endpoint, err := runContainer(testcontainers.ContainerRequest{
-		Image:        devstack.RedisImage(),
+	return runContainer(testcontainers.ContainerRequest{
+		Image:        cmp.Or(os.Getenv("REDIS_IMAGE"), "redis:7.4.5-alpine"),
 		ExposedPorts: []string{"6379/tcp"},
 		WaitingFor:   wait.ForExec([]string{"redis-cli", "ping"}).WithStartupTimeout(2 * time.Minute),
 	})
-	if err != nil {
-		return "", err
-	}
-	return "redis://" + endpoint + "/0", nil
 }
 
 // runContainer runs a container until all tests are done, and returns the host:port of the only port that it exposes.
@@ -53,7 +50,7 @@ func runContainer(req testcontainers.ContainerRequest) (string, error) {
 	if os.Getenv("TEST_SERVERS") == "local" {
 		return "", withoutContainers(errors.New("TEST_SERVERS is local"))
 	}
-	ctx, cancel := context.WithTimeout(background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	if !engineAnswers(ctx) {
 		return "", withoutContainers(errors.New("no container engine answers"))
@@ -64,7 +61,7 @@ func runContainer(req testcontainers.ContainerRequest) (string, error) {
 		err = fmt.Errorf("run a container of %s: %w", req.Image, err)
 		return "", withoutContainers(errors.Join(err, testcontainers.TerminateContainer(c)))
 	}
-	shared.onStop(func() error { return testcontainers.TerminateContainer(c) })
+	AfterAll(func() error { return testcontainers.TerminateContainer(c) })
 	return c.Endpoint(ctx, "")
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -32,7 +33,7 @@ type postgres struct {
 // waits 100 ms at a time until the last session of the database has ended.
 func Postgres(t testing.TB) string {
 	t.Helper()
-	server, err := shared.postgres.get(startPostgres)
+	server, err := sharedPostgres()
 	if errors.Is(err, devstack.ErrNoPostgres) {
 		Skip(t, "postgres", err.Error())
 	}
@@ -40,9 +41,7 @@ func Postgres(t testing.TB) string {
 		t.Fatalf("start PostgreSQL: %v", err)
 	}
 	name := "test_" + strings.ToLower(rand.Text())
-	if err := server.create(t.Context(), name, server.template); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, server.create(t.Context(), name))
 	t.Cleanup(func() { server.drops.Go(func() error { return server.drop(name) }) })
 	return server.database(name)
 }
@@ -52,21 +51,16 @@ func Postgres(t testing.TB) string {
 func DisablePostgres(t testing.TB, databaseURL string) {
 	t.Helper()
 	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := shared.postgres.get(startPostgres)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
+	server, err := sharedPostgres()
+	Must(t, err)
 	name := strings.TrimPrefix(u.Path, "/")
 	for _, statement := range []string{
 		`ALTER DATABASE ` + name + ` ALLOW_CONNECTIONS false`,
 		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '` + name + `'`,
 	} {
-		if _, err := server.admin.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
+		_, err := server.admin.ExecContext(t.Context(), statement)
+		Must(t, err)
 	}
 }
 
@@ -83,17 +77,8 @@ func PostgresServer(t testing.TB, settings map[string]string, env ...string) *de
 	if err != nil {
 		t.Fatalf("start PostgreSQL: %v", err)
 	}
-	stopAtEnd(t, server)
+	t.Cleanup(func() { Must(t, server.Stop()) })
 	return server
-}
-
-// stopAtEnd stops a server when the test ends.
-func stopAtEnd(t testing.TB, server *devstack.Postgres) {
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // PostgresPair starts a server for one test, as [PostgresServer] does, and a standby of it. A commit on the first
@@ -105,7 +90,7 @@ func PostgresPair(t testing.TB, settings map[string]string, env ...string) (prim
 	if err != nil {
 		t.Fatalf("start a standby: %v", err)
 	}
-	stopAtEnd(t, standby)
+	t.Cleanup(func() { Must(t, standby.Stop()) })
 	Must(t, primary.AwaitStandby(t.Context()))
 	return primary, standby
 }
@@ -116,30 +101,28 @@ var testSettings = map[string]string{
 	"fsync": "off", "full_page_writes": "off", "max_connections": "800", "shared_buffers": "128MB",
 }
 
-func startPostgres() (*postgres, error) {
+// sharedPostgres is the server for [Postgres].
+var sharedPostgres = sync.OnceValues(func() (*postgres, error) {
 	address, err := postgresURL()
 	if err != nil {
 		return nil, err
 	}
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, errors.New("TEST_DATABASE_URL: expected a URL like postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+		return nil, err
 	}
 	admin, err := sql.Open("pgx", address)
 	if err != nil {
 		return nil, err
 	}
-	shared.onStop(admin.Close)
+	AfterAll(admin.Close)
 	p := &postgres{admin: admin, url: u, template: "template_" + strings.ToLower(rand.Text())}
-	err = p.makeTemplate(background())
-	shared.onStop(p.drops.Wait)
+	err = p.makeTemplate(context.Background())
+	AfterAll(p.drops.Wait)
 	return p, err
-}
+})
 
 func postgresURL() (string, error) {
-	if address := os.Getenv("TEST_DATABASE_URL"); address != "" {
-		return address, nil
-	}
 	if address, err := postgresContainer(); err == nil || !errors.Is(err, errNoContainers) {
 		return address, err
 	}
@@ -151,11 +134,11 @@ func postgresURL() (string, error) {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return "", err
 	}
-	server, err := devstack.StartPostgres(background(), data, testSettings)
+	server, err := devstack.StartPostgres(context.Background(), data, testSettings)
 	if err != nil {
 		return "", err
 	}
-	shared.onStop(server.Stop)
+	AfterAll(server.Stop)
 	return server.URL(), nil
 }
 
@@ -170,13 +153,13 @@ func (p *postgres) makeTemplate(ctx context.Context) error {
 	if _, err := p.admin.ExecContext(ctx, "CREATE DATABASE "+p.template); err != nil {
 		return fmt.Errorf("create the template database: %w", err)
 	}
-	shared.onStop(func() error { return p.drop(p.template) })
+	AfterAll(func() error { return p.drop(p.template) })
 	db, err := sql.Open("pgx", p.database(p.template))
 	if err != nil {
 		return err
 	}
 	defer db.Close() // CREATE DATABASE fails while a session uses its template
-	for _, migrate := range shared.schema {
+	for _, migrate := range templateSchema {
 		if _, err := migrate(ctx, db); err != nil {
 			return fmt.Errorf("apply the schema to the template database: %w", err)
 		}
@@ -187,15 +170,17 @@ func (p *postgres) makeTemplate(ctx context.Context) error {
 	return db.PingContext(ctx)
 }
 
-func (p *postgres) create(ctx context.Context, name, template string) error {
-	if _, err := p.admin.ExecContext(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template+p.strategy); err != nil {
+// create makes a database that is a copy of the template.
+func (p *postgres) create(ctx context.Context, name string) error {
+	if _, err := p.admin.ExecContext(ctx, "CREATE DATABASE "+name+" TEMPLATE "+p.template+p.strategy); err != nil {
 		return fmt.Errorf("copy the template database: %w", err)
 	}
 	return nil
 }
 
 func (p *postgres) drop(name string) error {
-	if _, err := p.admin.ExecContext(background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+	_, err := p.admin.ExecContext(context.Background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+	if err != nil {
 		return fmt.Errorf("drop the test database: %w", err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,35 +26,25 @@ import (
 // skipped, because measurements of the stand-in would say nothing about Redis.
 func Redis(t testing.TB) string {
 	t.Helper()
-	address, err := shared.redis.get(redisURL)
+	server, err := sharedRedis()
 	if _, benchmark := t.(*testing.B); errors.Is(err, devstack.ErrNoRedis) && !benchmark && !required("redis") {
 		return standIn(t)
 	}
 	skipWithoutRedis(t, err)
-	url, release, err := takeDatabase(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := release(); err != nil {
-			t.Error(err)
-		}
-	})
-	return url
+	db := <-server.free
+	t.Cleanup(func() { server.free <- db })
+	rdb := client(&redis.Options{Addr: server.addr, DB: db})
+	defer rdb.Close()
+	Must(t, rdb.FlushDB(t.Context()).Err())
+	return fmt.Sprintf("redis://%s/%d", server.addr, db)
 }
 
 // standIn returns the URL of a stand-in for Redis in this process. It stops when the test ends.
 func standIn(t testing.TB) string {
 	t.Helper()
 	server, err := devstack.StartMiniredis()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	Must(t, err)
+	t.Cleanup(func() { Must(t, server.Stop()) })
 	return server.URL()
 }
 
@@ -68,86 +59,36 @@ func skipWithoutRedis(t testing.TB, err error) {
 	}
 }
 
-func redisURL() (string, error) {
-	if address := os.Getenv("TEST_REDIS_URL"); address != "" {
-		return address, nil
+// redisServer is a server whose databases the tests take.
+type redisServer struct {
+	addr string
+	free chan int // the databases that no test uses
+}
+
+// sharedRedis is the server for [Redis].
+var sharedRedis = sync.OnceValues(func() (*redisServer, error) {
+	addr, err := redisAddr()
+	s := &redisServer{addr, make(chan int, 15)}
+	for db := range cap(s.free) {
+		s.free <- db
 	}
-	if address, err := redisContainer(); err == nil || !errors.Is(err, errNoContainers) {
-		return address, err
+	return s, err
+})
+
+func redisAddr() (string, error) {
+	if addr, err := redisContainer(); err == nil || !errors.Is(err, errNoContainers) {
+		return addr, err
 	}
 	dir, err := TempDir()
 	if err != nil {
 		return "", err
 	}
-	server, err := devstack.StartRedis(background(), dir)
+	server, err := devstack.StartRedis(context.Background(), dir)
 	if err != nil {
 		return "", err
 	}
-	shared.onStop(server.Stop)
-	return server.URL(), nil
-}
-
-// takeDatabase reserves a database of the server that no test uses, and empties it. Test binaries run at the same time
-// and may share a server, so a key in database 0 marks each database that is in use. The mark is not in the database
-// itself, because a test may flush that.
-func takeDatabase(ctx context.Context, address string) (url string, release func() error, err error) {
-	opts, err := redis.ParseURL(address)
-	if err != nil {
-		return "", nil, errors.New("TEST_REDIS_URL: expected a URL like redis://USER:PASSWORD@HOST:PORT/0")
-	}
-	marks := database(opts, 0)
-	for {
-		for db := 1; db < 16; db++ {
-			mark := fmt.Sprintf("testenv:database-%d-in-use", db)
-			// The mark expires, because a killed test does not delete it. No test takes 30 minutes.
-			taken, err := marks.SetNX(ctx, mark, os.Getpid(), 30*time.Minute).Result()
-			if err != nil {
-				marks.Close()
-				return "", nil, fmt.Errorf("reserve a Redis database: %w", err)
-			}
-			if !taken {
-				continue
-			}
-			release = func() error {
-				defer marks.Close()
-				return errors.Join(flush(opts, db), marks.Del(background(), mark).Err())
-			}
-			if err := flush(opts, db); err != nil {
-				return "", nil, errors.Join(err, release())
-			}
-			return fmt.Sprintf("redis://%s%s/%d", userinfo(opts), opts.Addr, db), release, nil
-		}
-		select {
-		case <-ctx.Done():
-			marks.Close()
-			return "", nil, fmt.Errorf("reserve a Redis database: other tests use all databases from 1 to 15: %w",
-				ctx.Err())
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-func flush(opts *redis.Options, db int) error {
-	rdb := database(opts, db)
-	defer rdb.Close()
-	if err := rdb.FlushDB(background()).Err(); err != nil {
-		return fmt.Errorf("flush Redis database %d: %w", db, err)
-	}
-	return nil
-}
-
-// database returns a client of one of the server's databases.
-func database(opts *redis.Options, db int) *redis.Client {
-	o := *opts
-	o.DB = db
-	return client(&o)
-}
-
-func userinfo(o *redis.Options) string {
-	if o.Password == "" {
-		return ""
-	}
-	return o.Username + ":" + o.Password + "@"
+	AfterAll(server.Stop)
+	return server.Addr(), nil
 }
 
 func client(o *redis.Options) *redis.Client {
@@ -168,24 +109,15 @@ func RedisServerEnv(t testing.TB, env []string, args ...string) *devstack.Redis 
 	t.Helper()
 	server, err := devstack.StartRedisEnv(t.Context(), env, t.TempDir(), args...)
 	skipWithoutRedis(t, err)
-	killAtEnd(t, server)
+	t.Cleanup(func() { Must(t, server.Kill()) })
 	return server
-}
-
-func killAtEnd(t testing.TB, server *devstack.Redis) {
-	t.Helper()
-	t.Cleanup(func() {
-		if err := server.Kill(); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // RedisCluster flushes a cluster and returns the host:port of each of its three masters. The tests of a binary share
 // the cluster, so tests that use it must not run in parallel.
 func RedisCluster(t testing.TB) []string {
 	t.Helper()
-	nodes, err := shared.cluster.get(startCluster)
+	nodes, err := sharedCluster()
 	skipWithoutRedis(t, err)
 	for _, addr := range nodes {
 		rdb := client(&redis.Options{Addr: addr})
@@ -198,8 +130,9 @@ func RedisCluster(t testing.TB) []string {
 	return nodes
 }
 
-func startCluster() ([]string, error) {
-	ctx, cancel := context.WithTimeout(background(), time.Minute)
+// sharedCluster is the cluster for [RedisCluster].
+var sharedCluster = sync.OnceValues(func() ([]string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	dir, err := TempDir()
 	if err != nil {
@@ -211,11 +144,11 @@ func startCluster() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		shared.onStop(node.Kill)
+		AfterAll(node.Kill)
 		nodes = append(nodes, node.Addr())
 	}
 	return nodes, joinCluster(ctx, nodes)
-}
+})
 
 // startNode runs a cluster node. It chooses a free port for the cluster bus too, because the default, the port for
 // clients plus 10000, may be taken or out of range. After the timeout without an answer, other nodes take the node for

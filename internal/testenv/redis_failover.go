@@ -25,7 +25,7 @@ type RedisPair struct {
 
 // downAfter is the time without an answer after which a replica takes the place of its master. Tests wait for it, and a
 // master on a busy machine must answer within it.
-const downAfter = time.Second
+const downAfter = 3 * time.Second
 
 const sentinelMaster = "shop" // the name that the Sentinels give to the master
 
@@ -39,7 +39,7 @@ func RedisSentinels(t testing.TB) *RedisPair {
 	for range 3 {
 		sentinel, err := devstack.StartSentinel(t.Context(), t.TempDir())
 		Must(t, err)
-		killAtEnd(t, sentinel)
+		t.Cleanup(func() { Must(t, sentinel.Kill()) })
 		rdb := clientOf(t, sentinel)
 		for _, command := range [][]any{
 			// The test shall not wait for rare messages of the Sentinels, nor for Sentinels that a busy machine did not
@@ -69,7 +69,7 @@ func RedisClusterPair(t testing.TB, key string) *RedisPair {
 	start := func() *devstack.Redis {
 		node, err := startNode(ctx, filepath.Join(t.TempDir(), "node"), downAfter)
 		skipWithoutRedis(t, err)
-		killAtEnd(t, node)
+		t.Cleanup(func() { Must(t, node.Kill()) })
 		return node
 	}
 	p := &RedisPair{}

@@ -104,17 +104,13 @@ func Explain(t testing.TB, db *sql.DB, statement, params string) string {
 	return plan.String()
 }
 
-// WaitsForLock reports whether a session of the database waits for a lock.
-func WaitsForLock(t testing.TB, db *sql.DB) bool {
-	t.Helper()
-	return Query[bool](t, db, `SELECT EXISTS (SELECT FROM pg_stat_activity
-		WHERE datname = current_database() AND wait_event_type = 'Lock')`)
-}
-
 // AwaitLockWait waits until a session of the database waits for a lock.
 func AwaitLockWait(t testing.TB, db *sql.DB) {
 	t.Helper()
-	Eventually(t, "a session that waits for a lock", func() bool { return WaitsForLock(t, db) })
+	Eventually(t, "a session that waits for a lock", func() bool {
+		return Query[bool](t, db, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+	})
 }
 
 // Role creates a role that may only log in to the database at an address. asRole is the address with which it does. The

@@ -1,33 +1,28 @@
 // Package testenv provides a test with a database of a real PostgreSQL and an empty database of a real Redis.
 //
-// For each of the two servers it uses the first of these that is available:
-//   - the server at TEST_DATABASE_URL or TEST_REDIS_URL;
-//   - a container of POSTGRES_IMAGE or REDIS_IMAGE, if a container engine answers and has the image or can pull it;
-//     TEST_SERVERS=local skips this step;
-//   - a child process that runs the machine's own binaries.
+// Each of the two servers is a container of POSTGRES_IMAGE or REDIS_IMAGE, if a container engine answers and has the
+// image or can pull it. Otherwise, or if TEST_SERVERS is local, it is a child process that runs the machine's own
+// binaries.
 //
 // On Linux the files of the tests are in memory, if the machine allows it, unless TMPDIR names a directory.
 //
 // A test binary starts a server when the first of its tests needs it, and stops it after the last test.
 //
-// A test is skipped if the machine lacks a feature that the test needs, and [Main] lists the skipped tests with the
-// reasons. On a machine without Redis, tests that call [Redis] use a stand-in. TEST_REQUIRE lists, separated by commas,
-// the features that the machine must have: postgres, redis, containers, browser, faketime (servers whose clocks
-// differ), pgbouncer, rabbitmq (only for the module bench). If the machine lacks a required feature, the tests
-// that need it fail.
+// A test is skipped if the machine lacks a feature that the test needs. On a machine without Redis, tests that call
+// [Redis] use a stand-in. TEST_REQUIRE lists, separated by commas, the features that the machine must have: postgres,
+// redis, containers, browser, faketime (servers whose clocks differ), pgbouncer, rabbitmq (only for the module bench).
+// If the machine lacks a required feature, the tests that need it fail.
 //
 // A test that calls [Slow] is skipped, too, unless TEST_ALL is 1. If TEST_REQUIRE lists slow, such a test fails
 // instead of being skipped. Without TEST_ALL, tests repeat what they try by chance less often: see [Rounds] and [Main].
 package testenv
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -50,28 +45,21 @@ type Migration func(ctx context.Context, db *sql.DB) ([]string, error)
 // Unless TEST_ALL is 1, rapid checks a property with 20 random values instead of 100. The flag -rapid.checks overrides
 // both.
 func Main(m *testing.M, schema ...Migration) {
-	shared.schema = schema
-	if checks := flag.Lookup("rapid.checks"); checks != nil { // m.Run parses the command line
-		if err := checks.Value.Set(strconv.Itoa(Rounds(20, 100))); err != nil {
-			fmt.Fprintln(os.Stderr, "testenv: set rapid.checks:", err)
-			os.Exit(1)
-		}
-	}
-	if err := useMemory(); err != nil {
-		fmt.Fprintln(os.Stderr, "testenv: use memory for temporary files:", err)
-		os.Exit(1)
-	}
+	templateSchema = schema
+	_ = flag.Set("rapid.checks", strconv.Itoa(Rounds(20, 100))) // an error: the package does not use rapid
+	useMemory()
 	code := m.Run()
-	fmt.Fprint(os.Stderr, skipped.summary()) // go test shows it with -v, and if a test of the package fails
-	if err := shared.stop(); err != nil {
-		fmt.Fprintln(os.Stderr, "testenv:", err)
-		code = max(code, 1)
+	var errs []error
+	for _, f := range slices.Backward(afterAll.funcs) {
+		errs = append(errs, f())
 	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "testenv: goroutines are still running after the tests:", err)
-			code = 1
-		}
+	err := errors.Join(errs...)
+	if code == 0 && err == nil {
+		err = goleak.Find()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testenv: after the tests:", err)
+		code = max(code, 1)
 	}
 	os.Exit(code)
 }
@@ -83,11 +71,6 @@ func Skip(t testing.TB, feature, reason string) {
 	if required(feature) {
 		t.Fatalf("%s, but TEST_REQUIRE lists %s", reason, feature)
 	}
-	t.Cleanup(func() {
-		if t.Skipped() {
-			skipped.add(t.Name(), reason)
-		}
-	})
 	t.Skip(reason)
 }
 
@@ -110,105 +93,34 @@ func Rounds(few, many int) int {
 
 func all() bool { return os.Getenv("TEST_ALL") == "1" }
 
-// skipped holds the skipped tests of this binary.
-var skipped skips
-
-type skips struct {
-	mu    sync.Mutex
-	tests map[string][]string // the tests' names, by reason
-}
-
-func (s *skips) add(test, reason string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.tests == nil {
-		s.tests = map[string][]string{}
-	}
-	s.tests[reason] = append(s.tests[reason], test)
-}
-
-// summary returns one line for each reason, the most frequent reason first. It is empty if no test was skipped.
-func (s *skips) summary() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	reasons := slices.SortedFunc(maps.Keys(s.tests), func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(s.tests[b]), len(s.tests[a])), cmp.Compare(a, b))
-	})
-	var lines strings.Builder
-	for _, reason := range reasons {
-		tests := s.tests[reason]
-		fmt.Fprintf(&lines, "testenv: %d skipped: %s: %s\n", len(tests), reason, strings.Join(tests, ", "))
-	}
-	return lines.String()
-}
-
 // required reports whether TEST_REQUIRE lists the feature.
 func required(feature string) bool {
-	for name := range strings.SplitSeq(os.Getenv("TEST_REQUIRE"), ",") {
-		if strings.TrimSpace(name) == feature {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Split(os.Getenv("TEST_REQUIRE"), ","), feature)
 }
 
-// shared holds the servers that the tests of one binary share.
-var shared servers
+// templateSchema is what [Main] got. The servers that start when the first test needs them read it.
+var templateSchema []Migration
 
-type servers struct {
-	schema []Migration // set before the first test runs
-
+var afterAll struct {
 	mu    sync.Mutex
-	stops []func() error // called in reverse order
-
-	postgres lazy[*postgres]
-	redis    lazy[string]
-	cluster  lazy[[]string]
-	dir      lazy[string]
+	funcs []func() error
 }
 
 // AfterAll registers a function that [Main] calls after all tests of this binary. The function that was registered last
 // is called first.
-func AfterAll(f func() error) { shared.onStop(f) }
-
-// onStop is [AfterAll].
-func (s *servers) onStop(f func() error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stops = append(s.stops, f)
-}
-
-func (s *servers) stop() error {
-	var errs []error
-	for _, f := range slices.Backward(s.stops) {
-		errs = append(errs, f())
-	}
-	return errors.Join(errs...)
-}
-
-// lazy is a value that is made once. It keeps an error too, because a server that did not start for one test will not
-// start for the next one.
-type lazy[T any] struct {
-	once  sync.Once
-	value T
-	err   error
-}
-
-func (l *lazy[T]) get(make func() (T, error)) (T, error) {
-	l.once.Do(func() { l.value, l.err = make() })
-	return l.value, l.err
+func AfterAll(f func() error) {
+	afterAll.mu.Lock()
+	defer afterAll.mu.Unlock()
+	afterAll.funcs = append(afterAll.funcs, f)
 }
 
 // TempDir returns a directory that the tests of this binary and their servers share. [Main] removes it after the tests.
-func TempDir() (string, error) {
-	return shared.dir.get(func() (string, error) {
-		dir, err := devstack.TempDir()
-		if err == nil {
-			shared.onStop(func() error { return os.RemoveAll(dir) })
-		}
-		return dir, err
-	})
-}
+func TempDir() (string, error) { return tempDir() }
 
-// background returns the context of shared servers. A shared server outlives the test that starts it.
-func background() context.Context { return context.Background() }
+var tempDir = sync.OnceValues(func() (string, error) {
+	dir, err := devstack.TempDir()
+	if err == nil {
+		AfterAll(func() error { return os.RemoveAll(dir) })
+	}
+	return dir, err
+})

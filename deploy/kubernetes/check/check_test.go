@@ -32,28 +32,30 @@ import (
 
 var update = flag.Bool("update", false, "write the files rules.yaml from the alert rules of Prometheus")
 
+// must fails the test at once if err is not nil.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // render returns the objects of a kustomization. It fails the test if one of them is of an unknown type, or has a
 // field that the type does not have, or the same field twice.
 func render(t *testing.T, dir string) (objects []runtime.Object) {
 	t.Helper()
 	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		apps.AddToScheme, autoscaling.AddToScheme, batch.AddToScheme, core.AddToScheme, monitoring.AddToScheme, networking.AddToScheme, policy.AddToScheme,
 	} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add(scheme))
 	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	for _, resource := range rendered.Resources() {
 		text, err := resource.AsYAML()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		object, _, err := decoder.Decode(text, nil, nil)
 		if err != nil {
 			t.Errorf("%s: %v", resource.CurId(), err)
@@ -70,12 +72,9 @@ func withAll(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	relative := func(path string) string {
 		absolute, err := filepath.Abs(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if path, err = filepath.Rel(dir, absolute); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		path, err = filepath.Rel(dir, absolute)
+		must(t, err)
 		return path
 	}
 	all := types.Kustomization{Resources: []string{relative("../base")}}
@@ -83,20 +82,14 @@ func withAll(t *testing.T) (dir string) {
 	for _, file := range append(glob(t, "../*/kustomization.yaml"),
 		glob(t, "../../../*/deploy/kubernetes/kustomization.yaml")...) {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if bytes.Contains(text, []byte("kind: Component")) {
 			all.Components = append(all.Components, relative(filepath.Dir(file)))
 		}
 	}
 	text, err := yaml.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), text, 0o600))
 	return dir
 }
 
@@ -104,9 +97,7 @@ func withAll(t *testing.T) (dir string) {
 func glob(t *testing.T, pattern string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(pattern)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return paths
 }
 
@@ -117,9 +108,7 @@ func of[T runtime.Object](t *testing.T, objects []runtime.Object) map[string]T {
 	for _, object := range objects {
 		if typed, ok := object.(T); ok {
 			accessor, err := meta.Accessor(object)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			found[accessor.GetName()] = typed
 		}
 	}
@@ -233,9 +222,7 @@ func documents(t *testing.T) (all []byte) {
 	t.Helper()
 	for _, file := range append(glob(t, "../../../docs/*.md"), glob(t, "../../../*/docs/*.md")...) {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all = append(all, text...)
 	}
 	return all
@@ -324,9 +311,7 @@ func TestAlertRules(t *testing.T) {
 			name, dir = "shop-"+strings.TrimSuffix(part, ".yml"), filepath.Join(filepath.Dir(file), "../kubernetes")
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var want monitoring.PrometheusRuleSpec
 		if err := yaml.UnmarshalStrict(text, &want); err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -347,25 +332,17 @@ func writeRules(t *testing.T, path, name string, spec any) {
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": map[string]any{"name": name}, "spec": spec,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const header = "# Alert rules of Prometheus, from deploy/observability. `make kubernetes` writes this file.\n"
 	text = append([]byte(header), text...)
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, text, 0o644))
 }
 
 // plain returns a value as JSON would have it.
 func plain(t *testing.T, v any) (result any) {
 	t.Helper()
 	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &result); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, json.Unmarshal(text, &result))
 	return result
 }

@@ -338,14 +338,7 @@ func (p *Tab) Screenshot(name string) {
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
 	testenv.Must(p.t, err)
-	p.WriteFile(name+".png", png)
-}
-
-// WriteFile writes a picture to a file of this name, if -screenshots is set.
-func (p *Tab) WriteFile(name string, picture []byte) {
-	if *screenshots != "" {
-		testenv.Must(p.t, os.WriteFile(filepath.Join(*screenshots, name), picture, 0o644))
-	}
+	testenv.Must(p.t, os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644))
 }
 
 // shown returns the text of the page, or why there is none.

@@ -29,27 +29,16 @@ var alsoImport = map[string][]string{
 	"internal/demo": {"internal/devstack"},
 }
 
-// neighbours lists what the other modules import of the core and of each other. The core imports nothing of them.
-var neighbours = map[string][]string{
-	"bench": {
-		"internal/delay", "internal/devstack", "internal/faulttest", "internal/order", "internal/postgres",
-		"internal/reconcile", "internal/rest", "internal/testenv", "internal/timeout", "migrations",
-	},
-	"payments": {
-		"e2e/shoptest", "internal/app", "internal/background", "internal/delay", "internal/demo", "internal/doctor",
-		"internal/faulttest", "internal/keyset", "internal/live", "internal/ops", "internal/order", "internal/postgres",
-		"internal/reconcile", "internal/remind", "internal/rest", "internal/shop", "internal/testenv",
-		"internal/testenv/parttest", "internal/timeout", "internal/trace", "migrations", "web",
-	},
-}
+// neighbours are the modules beside the core. They import packages of the core and their own, and the core imports
+// nothing of them.
+var neighbours = []string{"bench", "payments"}
 
 // neighbourOf returns the module beside the core that a package belongs to, "" for a package of the core.
 func neighbourOf(pkg string) string {
-	module, _, _ := strings.Cut(pkg, "/")
-	if _, ok := neighbours[module]; !ok {
-		return ""
+	if module, _, _ := strings.Cut(pkg, "/"); slices.Contains(neighbours, module) {
+		return module
 	}
-	return module
+	return ""
 }
 
 // Commands, the composition root, and packages that start servers or help tests import any packages of the core except
@@ -63,10 +52,10 @@ var (
 func mayImport(pkg, imported string) bool {
 	from, to := neighbourOf(pkg), neighbourOf(imported)
 	switch {
-	case from != "":
-		return from == to || slices.Contains(neighbours[from], imported)
-	case to != "":
-		return false
+	case from != "" && to == "":
+		return !isCommand.MatchString(imported)
+	case from != "" || to != "":
+		return from == to
 	case pkg == composition || isCommand.MatchString(pkg) || isForTests.MatchString(pkg):
 		return !isCommand.MatchString(imported) || imported == pkg+"/migrations"
 	case layers[pkg] > 0:
@@ -76,50 +65,27 @@ func mayImport(pkg, imported string) bool {
 	}
 }
 
-// rejectSteps are the packages in which a file has all of one step of a row's life. There a file with SQL also says
-// why it rejects the step.
-var rejectSteps = []string{"internal/order", "payments/internal/attempt", "payments/internal/refund",
-	"payments/internal/books"}
-
-// TestAllowedImports checks the rules of imports in all modules, which are not about tests. A file with SQL does not
-// answer clients: except in commands, in the composition root and in internal/app it imports no internal/rest. In
-// rejectSteps it uses the errors of internal/rest, its pages and nothing else of it, and neither gin nor net/http.
+// TestAllowedImports checks the rules of imports in all modules, which are not about tests. It also checks that each
+// route of GET is one of HEAD, too.
 func TestAllowedImports(t *testing.T) {
 	modules := []string{root}
-	for module := range neighbours {
+	for _, module := range neighbours {
 		modules = append(modules, path.Join(root, module))
 	}
 	importLine := regexp.MustCompile(`(?m)^(?:import)?\s+(?:\w+ )?"` + modulePath + `/(\S+)"$`)
-	sql := regexp.MustCompile(`(?m)^\s*//go:embed .*\.sql\b|^\s*(\w+ )?"(database/sql|gorm\.io/|github\.com/jackc/pgx/)`)
-	handles := regexp.MustCompile(`(?m)^\s*(\w+ )?"(github\.com/gin-gonic/gin|net/http)"$|\brest\.(\w+)`)
-	reasons := []string{"Class", "Error", "FieldError", "InvalidFields", "AsError", "OutcomeUnknown", "NotFound",
-		"KeyReused",
-		"Overloaded", "Page"}
 	for name, text := range GoFiles(t, modules...) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		name, err := filepath.Rel(root, name)
 		testenv.Must(t, err)
-		pkg := path.Dir(name)
-		var imports []string
 		for _, line := range importLine.FindAllStringSubmatch(text, -1) {
-			imports = append(imports, line[1])
-			if !mayImport(pkg, line[1]) {
+			if !mayImport(path.Dir(name), line[1]) {
 				t.Errorf("%s imports %s, which mayImport forbids", name, line[1])
 			}
 		}
-		if pkg == "internal/app" || pkg == composition || isCommand.MatchString(pkg) || !sql.MatchString(text) {
-			continue
-		}
-		rejects := slices.Contains(rejectSteps, pkg)
-		if !rejects && slices.Contains(imports, "internal/rest") {
-			t.Errorf("%s has SQL and imports internal/rest: let the service or http.go answer clients", name)
-		}
-		for _, use := range handles.FindAllStringSubmatch(text, -1) {
-			if rejects && !slices.Contains(reasons, use[3]) {
-				t.Errorf("%s has SQL and uses %s: let http.go answer clients", name, strings.TrimSpace(use[0]))
-			}
+		if strings.Contains(text, ".GET(") && !strings.HasPrefix(name, "bench/") {
+			t.Errorf("%s has a route of GET alone: call Match with rest.ReadMethods", name)
 		}
 	}
 }

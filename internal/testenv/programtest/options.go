@@ -84,12 +84,20 @@ func SampleFlags(options []Option, command string) (flags []string) {
 	return flags
 }
 
-// VariableNames checks that each variable is named after its flag.
-func VariableNames(t testing.TB, options []Option) {
+// OptionNames checks that each variable is named after its flag, and that a secret and the option of its file belong to
+// the same commands.
+func OptionNames(t testing.TB, options []Option) {
 	t.Helper()
+	commands := map[string][]CommandDefault{}
 	for _, o := range options {
+		commands[o.Flag] = o.Commands
 		if got, want := fmt.Sprintf("%s (--%s)", o.Variable, o.Flag), app.OptionName(o.Flag); got != want {
 			t.Errorf("got the option %s, want %s", got, want)
+		}
+	}
+	for _, o := range options {
+		if secret, isFile := strings.CutSuffix(o.Flag, "-file"); isFile && !slices.Equal(commands[secret], o.Commands) {
+			t.Errorf("--%s is an option of %v, but --%s of %v", secret, commands[secret], o.Flag, o.Commands)
 		}
 	}
 }

@@ -3,7 +3,7 @@
 //   - [Links], [Runbooks], [NamedFiles] and [NamedTests] check the documents of the module;
 //   - [ConfigurationTable] compares the documents' tables of options with the options;
 //   - [ObservedMetrics] looks for the metrics that alerts, dashboards and documents name;
-//   - [SecretFiles] and [VariableNames] check the command line, and [HeadMatchesGet] the routes;
+//   - [OptionNames] checks the command line;
 //   - [Demo] runs the demo.
 //
 // All paths are relative to the folder of the test.

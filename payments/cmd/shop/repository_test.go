@@ -36,19 +36,15 @@ func TestConfigurationTableOfPayments(t *testing.T) {
 
 // TestOptionsOfPayments checks the names of the options, and those that hold secrets.
 func TestOptionsOfPayments(t *testing.T) {
-	options := programtest.Options(t, &commands{})
-	programtest.VariableNames(t, options)
-	programtest.SecretFiles(t, options)
+	programtest.OptionNames(t, programtest.Options(t, &commands{}))
 }
 
-// TestRoutesAndMetricsOfPayments checks that each path answers HEAD as it answers GET, and that the alerts, the
-// dashboard and the documents name only metrics that exist.
-func TestRoutesAndMetricsOfPayments(t *testing.T) {
+// TestMetricsOfPayments checks that the alerts, the dashboard and the documents name only metrics that exist.
+func TestMetricsOfPayments(t *testing.T) {
 	o := validOptions()
 	withProvider(&o)
 	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
 	a := openApp(t, &o, o.Config(program()), slog.DiscardHandler)
-	programtest.HeadMatchesGet(t, a.Process, o.Ops.OpsToken)
 	programtest.ObservedMetrics(t, a.Registry, programtest.Read(t, alerts, observability+"dashboards/*.json"),
 		programtest.Documents(t, moduleRoot))
 }
