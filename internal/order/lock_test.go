@@ -15,34 +15,6 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestLockedProductDelaysNoOtherOrders locks one product. Meanwhile the overdue orders without this product are
-// cancelled.
-func TestLockedProductDelaysNoOtherOrders(t *testing.T) {
-	t.Parallel() // most of the time it waits for the limit of a statement
-	s := newShop(t)
-	customer, locked, free := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
-	var due []uuid.UUID
-	for _, lines := range [][]order.Line{
-		{line(locked, 1)}, {line(free, 2)}, {line(free, 3), line(locked, 1)}, {line(free, 4)},
-	} {
-		id := s.MustPlace(t, customer, lines...).ID
-		s.Expire(t, id)
-		due = append(due, id)
-	}
-	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)
-	s.Deliver(t, due...)
-	if l, f := s.Available(t, locked), s.Available(t, free); l != 8 || f != 7 {
-		t.Errorf("%d of the locked product available, want 8; %d of the other, want 7", l, f)
-	}
-	release()
-	_, err := s.timeOut(t.Context(), 0, 1000)
-	testenv.Must(t, err)
-	if l, f := s.Available(t, locked), s.Available(t, free); l != 10 || f != 10 {
-		t.Errorf("after the lock is released: %d and %d available, want 10 and 10", l, f)
-	}
-	s.CheckInvariants(t, 0)
-}
-
 // TestLockedProductLeavesConnections places or cancels more orders of a locked product than the pool has connections.
 // Other requests still get a connection.
 func TestLockedProductLeavesConnections(t *testing.T) {
