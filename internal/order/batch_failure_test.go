@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/internal/testenv/parttest"
 )
 
 // sessionLockTimeout is the lock_timeout of the sessions of [postgres.Open]. A batch that waits this long for a lock
@@ -292,49 +290,4 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	}
 	release()
 	s.checkPlacedOnce(t, requests, b.wait())
-}
-
-// TestLockedCustomerDelaysNoNeighbours keeps the lock of a customer, as a process that hangs does. The other placements
-// of the batch are placed soon, and their tasks are due at the deadlines of the orders. The placement of the customer is rejected. A busy machine has
-// three attempts: if the batch waits for the lock, each takes too long.
-func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
-	s := newShop(t)
-	var slowest time.Duration
-	for range 3 {
-		if slowest = s.placeBesideLockedCustomer(t); slowest < sessionLockTimeout {
-			return
-		}
-	}
-	t.Errorf("a placement of another customer takes %v, want less than the lock_timeout of a session, %v", slowest,
-		sessionLockTimeout)
-}
-
-// placeBesideLockedCustomer places a batch in which one customer is locked. It returns the longest time of the others.
-func (s *shop) placeBesideLockedCustomer(t *testing.T) (slowest time.Duration) {
-	t.Helper()
-	customer, product := s.Customer(t), s.Product(t, 100)
-	defer testenv.HoldLock(t, s.DB, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`,
-		customer.String())()
-	requests := s.newCustomers(8, product)
-	requests[5].customer = customer
-	b := s.startBatch(t, t.Context(), requests...)
-	results := b.wait()
-	if got := parttest.ClassOf(results[5].err); got != rest.Unavailable {
-		t.Errorf("the placement of the locked customer returns %v, want code %s", results[5], rest.Unavailable.Code)
-	}
-	results, requests = slices.Delete(results, 5, 6), slices.Delete(requests, 5, 6)
-	s.checkPlacedOnce(t, requests, results)
-	due := map[string]time.Time{}
-	for _, m := range s.awaitPublished(t) {
-		due[m.ID] = m.Due()
-	}
-	for i, r := range results {
-		slowest = max(slowest, r.after)
-		left := r.order.DueAt.Sub(r.order.ServerTime)
-		at, found := due[r.order.ID.String()]
-		if late := at.Sub(b.began.Add(r.after + left)); !found || late > 0 {
-			t.Errorf("the task of placement %d is published: %v; it is due %v late", i, found, late)
-		}
-	}
-	return slowest
 }
