@@ -6,14 +6,12 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -209,50 +207,6 @@ func TestAnswerIsLostBeforeLongLock(t *testing.T) {
 		t.Errorf("the answer is %s, want [placed]", got)
 	}
 	s.CheckInvariants(t, 0)
-}
-
-// failOrders makes PostgreSQL raise an error for each order of 7 units. options says when the trigger fires.
-func (s *shop) failOrders(t *testing.T, trigger, options string) {
-	t.Helper()
-	s.Exec(t, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		IF NEW.quantity = 7 THEN RAISE EXCEPTION 'a bad order'; END IF; RETURN NEW; END $$`)
-	s.Exec(t, `CREATE `+trigger+` fail AFTER INSERT ON order_items `+options+` FOR EACH ROW EXECUTE FUNCTION fail()`)
-}
-
-// TestBadOrderFailsAlone places batches with orders that make the statement, or the commit, fail.
-func TestBadOrderFailsAlone(t *testing.T) {
-	t.Parallel()
-	for name, trigger := range map[string][2]string{
-		"at the statement": {"TRIGGER", ""},
-		"at the commit":    {"CONSTRAINT TRIGGER", "DEFERRABLE INITIALLY DEFERRED"},
-	} {
-		for _, bad := range [][]int{{5}, {0, 1}, {0}, {11}, {2, 7, 9}}[:testenv.Rounds(2, 5)] {
-			t.Run(fmt.Sprint(name, bad), func(t *testing.T) {
-				s := newShop(t)
-				s.failOrders(t, trigger[0], trigger[1])
-				product := s.Product(t, 100)
-				requests := s.newCustomers(12, product)
-				for _, i := range bad {
-					requests[i].Lines[0].Quantity = 7
-				}
-				results := s.placeInOneBatch(t, requests...)
-				for n, i := range bad {
-					err := results[i-n].err
-					if err == nil || !strings.Contains(err.Error(), "a bad order") ||
-						rest.AsError(err).Class != rest.Internal {
-						t.Errorf("placement %d returns %v, want an internal error that wraps that of PostgreSQL", i,
-							err)
-					}
-					results = append(results[:i-n:i-n], results[i-n+1:]...)
-					requests = append(requests[:i-n:i-n], requests[i-n+1:]...)
-				}
-				s.checkPlacedOnce(t, requests, results)
-				if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`); n != len(requests) {
-					t.Errorf("there are %d orders, want %d", n, len(requests))
-				}
-			})
-		}
-	}
 }
 
 // TestLockedProductDelaysNoNeighbours locks two products for long. The other placements of a batch are placed meanwhile,
