@@ -13,22 +13,6 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestWhereFindsOrders asks for an order by its id.
-func TestWhereFindsOrders(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	_, id := s.pending(t)
-	for text, want := range map[string]bool{
-		id.String(): true, strings.ToUpper(id.String()): true,
-		uuid.NewString(): false, "another": false, "": false,
-	} {
-		rows, err := s.Where(t.Context(), text)
-		if err != nil || len(rows) > 0 != want || want && rows[0].ID != id.String() {
-			t.Errorf("Where of %q returns %+v, %v; want the order %s: %v", text, rows, err, id, want)
-		}
-	}
-}
-
 // where returns what operators are told about an order.
 func where(t *testing.T, s *shop, id uuid.UUID) app.FoundRow {
 	t.Helper()
