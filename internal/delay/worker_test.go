@@ -304,26 +304,6 @@ func TestEachDeliveredOnce(t *testing.T) {
 	})
 }
 
-// TestDeadWorkersLeaseExpires delivers the task of a killed worker to another worker when the lease has ended.
-func TestDeadWorkersLeaseExpires(t *testing.T) {
-	q := newQueue(t, newRedis(t), 1)
-	scheduleNow(t, q, "a")
-	killed, err := q.Claim(t.Context(), 0, 10, 300*time.Millisecond)
-	if err != nil || len(killed.Tasks) != 1 {
-		t.Fatalf("claimed %v, %v; want one task", killed.Tasks, err)
-	}
-	var delivered atomic.Int64
-	w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
-		delivered.Add(1)
-		return sameForAll(tasks, Done()), nil
-	}, WorkerConfig{}, withMaxIdle(time.Hour)) // the worker must know when the lease ends
-	defer start(t, w)()
-	testenv.Eventually(t, "delivered again", func() bool { return delivered.Load() == 1 })
-	if n, err := q.Ack(t.Context(), killed, "a"); err != nil || n != 0 {
-		t.Errorf("the dead worker acknowledged %d tasks, %v; want 0", n, err)
-	}
-}
-
 // TestDrain stops a worker while its handler works.
 func TestDrain(t *testing.T) {
 	tests := map[string]struct {
