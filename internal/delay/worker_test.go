@@ -719,15 +719,3 @@ func TestFailingClaims(t *testing.T) {
 		}
 	})
 }
-
-func TestBackoff(t *testing.T) {
-	for attempts, middle := range map[int]time.Duration{
-		0: time.Second, 1: 2 * time.Second, maxAttempts - 2: 256 * time.Second,
-	} {
-		for range 100 {
-			if got := backoff(attempts); got < middle/2 || got > middle*3/2 {
-				t.Fatalf("backoff(%d) = %v, want %v ± half", attempts, got, middle)
-			}
-		}
-	}
-}
