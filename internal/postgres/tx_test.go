@@ -79,35 +79,6 @@ func TestTransactIsOneTransaction(t *testing.T) {
 	}
 }
 
-// TestTransactReadsBehindTheLock has a transaction wait for the lock of a row. Its second statement must see what the
-// owner of the lock has changed.
-func TestTransactReadsBehindTheLock(t *testing.T) {
-	db := openGorm(t, 3)
-	newTable(t, db)
-	testenv.Exec(t, pool(t, db), `INSERT INTO numbers VALUES (1)`)
-	release := testenv.HoldLock(t, pool(t, db), `UPDATE numbers SET n = 2`)
-	read := make(chan int, 1)
-	done := make(chan error, 1)
-	go func() {
-		done <- postgres.Transact(t.Context(), db, func(tx *postgres.Tx) error {
-			tx.Queue(`SELECT FROM numbers FOR UPDATE`)
-			tx.Queue(`SELECT n FROM numbers`).QueryRow(func(row pgx.Row) error {
-				var n int
-				err := row.Scan(&n)
-				read <- n
-				return err
-			})
-			return tx.Send(t.Context())
-		})
-	}()
-	testenv.AwaitLockWait(t, pool(t, db))
-	release()
-	testenv.Must(t, <-done)
-	if n := <-read; n != 2 {
-		t.Errorf("the transaction reads %d, want 2", n)
-	}
-}
-
 // TestTransactRollsBack checks that nothing has an effect if the function, a statement or the commit fails, or if the
 // function panics, and that the only session of the pool is usable afterwards.
 func TestTransactRollsBack(t *testing.T) {
