@@ -40,6 +40,9 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 			t.Errorf("task %d, %s: %+v, want %+v", i, tasks[i].ID, outcomes[i], want)
 		}
 	}
+	if log := s.Log.String(); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "tasks=3") {
+		t.Errorf("the log of three tasks without an order is\n%s\nwant one warning with their number", log)
+	}
 	left, ok := outcomes[4].Retry()
 	if !ok || left > timeout || left < timeout-10*time.Second {
 		t.Errorf("the order that is not due is tried again in %v (%v), want about %v", left, ok, timeout)

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,52 +18,6 @@ import (
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/testenv"
 )
-
-func TestHandle(t *testing.T) {
-	l := newLibrary(t, 4)
-	book := l.book(t)
-	due, early, ended, locked := l.loan(t, book, -time.Minute), l.loan(t, book, time.Hour), l.loan(t, book,
-		-time.Minute), l.loan(t, book, -time.Minute)
-	l.exec(t, `UPDATE loans SET status = 'returned' WHERE id = $1`, ended)
-	l.lock(t, `SELECT FROM loans WHERE id = $1 FOR UPDATE`, locked)
-
-	outcomes, err := l.Handle(t.Context(), tasksOf(due, "no uuid", ended, keyset.NewID().String(),
-		strings.ToUpper(early), early, locked))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 5 {
-		if outcomes[i] != delay.Done() {
-			t.Errorf("outcome %d is %+v, want done", i, outcomes[i])
-		}
-	}
-	retryBetween(t, outcomes[5], 59*time.Minute, time.Hour)
-	retryBetween(t, outcomes[6], lockedRetry, lockedRetry)
-	if n := l.free(t, book); n != 1 {
-		t.Errorf("the book was freed %d times, want once", n)
-	}
-	i := slices.IndexFunc(l.observed, func(v Result) bool { return v.ID == due })
-	if i < 0 || len(l.observed) != 7 || l.by != ByWorker {
-		t.Fatalf("%d results were observed, by the %s; want 7 by the worker, one of them on %s", len(l.observed),
-			l.by, due)
-	}
-	got := l.observed[i]
-	if got.Late < time.Minute || got.Late > 2*time.Minute {
-		t.Errorf("the loan was timed out %v late, want about a minute", got.Late)
-	}
-	if got.Late = 0; got != (Result{ID: due, State: TimedOut, Owner: book, Reason: "overdue"}) {
-		t.Errorf("the result on the loan that is due is %+v", got)
-	}
-	if text := l.logged.String(); strings.Count(text, "level=WARN") != 1 ||
-		!strings.Contains(text, "kind=loan.expire") || !strings.Contains(text, "tasks=3") {
-		t.Errorf("the log of three tasks without a row is\n%s\nwant one warning with the kind and their number", text)
-	}
-	if outcomes, err := l.Handle(t.Context(), tasksOf(due)); err != nil || outcomes[0] != delay.Done() ||
-		l.free(t, book) != 1 {
-		t.Errorf("a second call returns %v, %v, and the book was freed %d times; want done, and once", outcomes, err,
-			l.free(t, book))
-	}
-}
 
 // TestLockedSharedRow locks a book. A statement waits for the lock only a short time. Then the loans of the other book
 // are timed out, and the others are blocked. The lock_timeout of the session stays as it was.
