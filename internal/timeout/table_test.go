@@ -25,21 +25,20 @@ func TestLockedSharedRow(t *testing.T) {
 	l := newLibrary(t, 1)
 	lockedBook, freeBook := l.book(t), l.book(t)
 	ids := []string{l.loan(t, lockedBook, -time.Minute), l.loan(t, freeBook, -time.Minute)}
-	release := l.lock(t, `UPDATE books SET free = 0 WHERE id = $1`, lockedBook)
-	outcomes, err := l.Handle(t.Context(), tasksOf(ids...))
-	if err != nil || len(outcomes) != 2 || outcomes[1] != delay.Done() {
-		t.Fatalf("Handle returns %+v, %v; want the loan of the free book done", outcomes, err)
+	release := testenv.HoldLock(t, l.other, `UPDATE books SET free = 0 WHERE id = $1`, lockedBook)
+	outcomes, err := l.Handle(t.Context(), tasksOf(ids[0], ids[1], "no uuid"))
+	if err != nil || len(outcomes) != 3 || outcomes[1] != delay.Done() || outcomes[2] != delay.Done() {
+		t.Fatalf("Handle returns %+v, %v; want the loan of the free book done, and the task without a loan", outcomes, err)
 	}
 	retryBetween(t, outcomes[0], 500*time.Millisecond, 1500*time.Millisecond)
-	if n := l.free(t, freeBook); n != 1 {
+	if n := testenv.Query[int](t, l.db, `SELECT free FROM books WHERE id = $1`, freeBook); n != 1 {
 		t.Errorf("the free book was freed %d times, want once", n)
 	}
 	if n, left, err := l.TimeOut(t.Context(), ids); n != 0 || left != 1 || err != nil {
 		t.Errorf("TimeOut returns %d timed out, %d locked, %v; want 0 and 1", n, left, err)
 	}
-	var limit string
-	if err := l.db.QueryRowContext(t.Context(), `SHOW lock_timeout`).Scan(&limit); err != nil || limit != "3s" {
-		t.Errorf("the lock_timeout of the session is %s, %v; want 3s", limit, err)
+	if limit := testenv.Query[string](t, l.db, `SHOW lock_timeout`); limit != "3s" {
+		t.Errorf("the lock_timeout of the session is %s, want 3s", limit)
 	}
 	release()
 	l.lastLockTimeout.Store(nil) // as after a second, in which another session could have locked the book for a moment
@@ -53,7 +52,7 @@ func TestLockedSharedRow(t *testing.T) {
 func TestManyRowsOfALockedSharedRow(t *testing.T) {
 	l := newLibrary(t, 1)
 	book := l.book(t)
-	l.lock(t, `UPDATE books SET free = 0 WHERE id = $1`, book)
+	testenv.HoldLock(t, l.other, `UPDATE books SET free = 0 WHERE id = $1`, book)
 	const batches = 30
 	waits := map[time.Time]bool{}
 	began := time.Now()
@@ -112,7 +111,7 @@ func TestHandleWithoutDatabase(t *testing.T) {
 		away(t, ctx)
 	})
 	t.Run("the database hangs", func(t *testing.T) {
-		defer l.lock(t, `LOCK loans`)()
+		defer testenv.HoldLock(t, l.other, `LOCK loans`)()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		away(t, ctx)
@@ -229,11 +228,11 @@ func TestTimeOutWithoutIDs(t *testing.T) {
 // TestRowsWithoutOwner times out rows that have no owner and no reason, and whose column of due times has another name.
 func TestRowsWithoutOwner(t *testing.T) {
 	l := newLibrary(t, 1)
-	l.exec(t,
+	testenv.Exec(t, l.db,
 		`CREATE TABLE seats (id uuid PRIMARY KEY, status text NOT NULL, held_until timestamptz NOT NULL, freed_at timestamptz)`)
 	seat := func(in time.Duration) string {
 		id := keyset.NewID().String()
-		l.exec(t, `INSERT INTO seats VALUES ($1, 'pending', now() + $2 * interval '1 microsecond')`, id,
+		testenv.Exec(t, l.db, `INSERT INTO seats VALUES ($1, 'pending', now() + $2 * interval '1 microsecond')`, id,
 			in.Microseconds())
 		return id
 	}
