@@ -3,7 +3,6 @@ package reconcile
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -20,62 +19,6 @@ func concat(runs ...[]fate) []fate { return slices.Concat(runs...) }
 
 // interleaved repeats a few rows until there are n.
 func interleaved(n int, few ...fate) []fate { return slices.Repeat(few, n/len(few)) }
-
-// TestSweepGoesOnPastRowsThatCannotBeTimedOut mixes good rows with rows that are locked or poisoned, in several pages.
-// One sweep times out all good rows, counts the others and is partial.
-func TestSweepGoesOnPastRowsThatCannotBeTimedOut(t *testing.T) {
-	const page = pageSize
-	tests := map[string]struct {
-		overdue        []fate
-		outcome        SweepOutcome
-		locked, failed int
-	}{
-		"none":      {nil, OK, 0, 0},
-		"good ones": {rows(3*page, good), OK, 0, 0},
-		"one in each page": {concat(rows(1, poisoned), rows(page, good), rows(1, poisoned),
-			rows(page, good)), Partial, 0, 2},
-		"pages of them before": {concat(rows(6*page, poisoned), rows(60, good)), Partial, 0, 6 * page},
-		"pages of locked ones": {concat(rows(2*page, locked), rows(60, good)), Partial, 2 * page, 0},
-		"after the good ones":  {concat(rows(60, good), rows(2*page, poisoned)), Partial, 0, 2 * page},
-		"interleaved":          {interleaved(3*page, poisoned, good, locked), Partial, page, page},
-		"one good one in the middle": {concat(rows(3*page, locked), rows(1, good), rows(3*page, poisoned)), Partial,
-			3 * page, 3 * page},
-	}
-	for i, name := range slices.Repeat(slices.Sorted(maps.Keys(tests)), 2) {
-		test := tests[name]
-		failed := errDown
-		if i >= len(tests) { // the code of the error looks like an outage
-			name += ", with the code of an outage"
-			failed = delay.Outage(errDown, true)
-		}
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, 3)
-			f.table.overdue, f.table.failed = slices.Clone(test.overdue), failed
-			wantDone := f.table.count(good)
-			r := newTestReconciler(t, f)
-			for sweep := range 2 {
-				report := r.sweep(t.Context())
-				r.metrics.observe(report)
-				if report.Outcome != test.outcome || report.Locked != test.locked || report.Failed != test.failed ||
-					report.Overdue != wantDone {
-					t.Errorf("sweep %d reported %+v, want %s with %d overdue, %d locked, %d failed",
-						sweep, report, test.outcome, wantDone, test.locked, test.failed)
-				}
-				if (report.Error != "") != (test.outcome == Partial) || len(report.Error) > 200 {
-					t.Errorf("sweep %d has the error %q, want a short one if and only if it is partial", sweep,
-						report.Error)
-				}
-				if report.Examined != 3 {
-					t.Errorf("sweep %d examined %d pending rows, want 3", sweep, report.Examined)
-				}
-				wantDone = 0
-			}
-			if n := f.table.count(good); n > 0 {
-				t.Errorf("%d good rows are left, want none", n)
-			}
-		})
-	}
-}
 
 // TestSweepInOutage sweeps while each statement is answered with an error whose cause is outside the rows. No row
 // counts as failed, so that the sweep after the outage times them all out. A row that failed alone before still does.
@@ -99,11 +42,12 @@ func TestSweepInOutage(t *testing.T) {
 	}
 }
 
-// TestSweepOfRandomRows sweeps a random sequence of rows.
+// TestSweepOfRandomRows sweeps a random sequence of rows twice. The first sweep times out all good rows, and both count the
+// others. If each statement of a sweep fails with the code of an outage, no row counts.
 func TestSweepOfRandomRows(t *testing.T) {
 	f := newFixture(t, 1)
 	rapid.Check(t, func(rt *rapid.T) {
-		f.table.overdue = nil
+		f.table.overdue, f.table.failed = nil, errDown
 		for range rapid.IntRange(0, 12).Draw(rt, "runs") {
 			of := rapid.SampledFrom([]fate{good, locked, poisoned}).Draw(rt, "fate")
 			f.table.overdue = append(f.table.overdue, rows(rapid.IntRange(1, pageSize+1).Draw(rt, "rows"), of)...)
@@ -115,9 +59,24 @@ func TestSweepOfRandomRows(t *testing.T) {
 		if want.Locked+want.Failed > 0 {
 			want.Outcome = Partial
 		}
-		got := sweepOnce(t, f)
-		if got.Error = ""; got != want {
-			rt.Fatalf("reported %+v, want %+v", got, want)
+		if rapid.Bool().Draw(rt, "with the code of an outage") {
+			f.table.failed = delay.Outage(errDown, true)
+			if want.Failed == len(f.table.overdue) && want.Failed > 0 {
+				want.Outcome, want.Failed = Failed, 0
+			}
+		}
+		r := newTestReconciler(t, f)
+		for sweep := range 2 {
+			got := r.sweep(t.Context())
+			r.metrics.observe(got)
+			if (got.Error != "") != (want.Outcome != OK) || len(got.Error) > 200 {
+				rt.Errorf("sweep %d has the error %q, want a short one unless all is well", sweep, got.Error)
+			}
+			got.StartedAt, got.Took, got.Error = time.Time{}, 0, ""
+			if got != want {
+				rt.Fatalf("sweep %d reported %+v, want %+v", sweep, got, want)
+			}
+			want.Overdue = 0
 		}
 	})
 }
