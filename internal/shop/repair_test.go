@@ -172,19 +172,3 @@ func TestSweepsThroughPgBouncer(t *testing.T) {
 		t.Errorf("migrate returns %d and prints %q, want 1 and the option to change", code, out.String())
 	}
 }
-
-// TestNoFalseRepairs sweeps a queue that needs no repairs many times.
-func TestNoFalseRepairs(t *testing.T) {
-	a, _ := newFilledApp(t, testenv.Redis(t), 4, 3000)
-	swept, enough := 0, testenv.Rounds(5, 20)
-	testenv.Eventually(t, fmt.Sprintf("%d sweeps without an error", enough), func() bool { // a loaded machine may not answer a sweep in time
-		report := sweep(t, a)
-		if report.Repairs() != 0 {
-			t.Fatalf("reported %+v, want no repairs", report)
-		}
-		if report.Outcome == reconcile.OK {
-			swept++
-		}
-		return swept == enough
-	})
-}
