@@ -3,13 +3,10 @@ package shop_test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
@@ -126,49 +123,5 @@ func TestOneSweepAtATime(t *testing.T) {
 	if last, _, err := a.Kinds[0].Reconciler.Last(t.Context()); err != nil || last == nil ||
 		last.Outcome != reconcile.OK {
 		t.Errorf("the other instance's report is %v, %v; want one that is ok", last, err)
-	}
-}
-
-// TestSweepsThroughPgBouncer lets two processes sweep through PgBouncer in transaction mode, where each statement may
-// reach another session of the server. No lock stays behind. Migrations need a session of their own, so the command
-// migrate fails.
-func TestSweepsThroughPgBouncer(t *testing.T) {
-	config, err := os.ReadFile("../../internal/postgres/pgbouncer.ini")
-	testenv.Must(t, err)
-	databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
-	direct := openApp(t, databaseURL, redisURL, 1)
-	ids := pendingOrders(t, direct, 10, -time.Hour)
-	pooledURL := testenv.PgBouncer(t, databaseURL, string(config)) + "&default_query_exec_mode=cache_describe"
-
-	var sweeps errgroup.Group
-	for range 2 {
-		p := openApp(t, pooledURL, redisURL, 1)
-		for range 2 { // more sessions than one
-			sweeps.Go(func() error {
-				for swept := 0; swept < 3; swept++ {
-					if _, err := p.Kinds[0].Reconciler.Sweep(t.Context()); errors.Is(err, reconcile.ErrSweeping) {
-						swept--
-					} else if err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		}
-	}
-	testenv.Must(t, sweeps.Wait())
-	if n := testenv.Query[int](t, direct.Pool,
-		`SELECT count(*) FROM orders WHERE status = 'cancelled'`); n != len(ids) {
-		t.Errorf("%d orders are cancelled, want %d", n, len(ids))
-	}
-	if n := testenv.Query[int](t, direct.Pool, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
-		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); n != 0 {
-		t.Errorf("after the sweeps there are %d advisory locks, want none", n)
-	}
-
-	var out strings.Builder
-	if code := runCommand(t.Context(), []string{"migrate", "--database-url", pooledURL}, &out); code != 1 ||
-		!strings.Contains(out.String(), "SHOP_DATABASE_URL") {
-		t.Errorf("migrate returns %d and prints %q, want 1 and the option to change", code, out.String())
 	}
 }
