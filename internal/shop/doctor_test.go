@@ -89,37 +89,6 @@ func TestDoctorWithoutServers(t *testing.T) {
 	}
 }
 
-// TestDoctorAuditsBooks changes the books so that only `shop doctor --full` can find it: a booked unit is available
-// again.
-func TestDoctorAuditsBooks(t *testing.T) {
-	databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
-	a := openApp(t, databaseURL, redisURL, 1)
-	pendingOrders(t, a, 1, time.Hour)
-	testenv.Exec(t, a.Pool, `UPDATE orders SET status = 'paid', paid_at = now() - interval '1 hour', ended_by = 'customer'
-		WHERE status = 'pending'`)
-	_, err := a.store.Book(t.Context())
-	testenv.Must(t, err)
-	sweep(t, a)
-	doctor := func(options ...string) (code int, printed string) {
-		var out strings.Builder
-		code = runCommand(t.Context(), append([]string{"doctor", "--database-url", databaseURL, "--redis-url",
-			redisURL}, options...), &out)
-		return code, out.String()
-	}
-	if code, printed := doctor("--full"); code != 0 || !strings.Contains(printed, "every row was checked") {
-		t.Errorf("with correct books the exit code is %d; printed:\n%s\nwant 0, and a check of every row", code,
-			printed)
-	}
-	testenv.Exec(t, a.Pool, `WITH wrong AS (DELETE FROM stock_books) UPDATE products SET available = available + 1`)
-	if code, printed := doctor(); code != 0 {
-		t.Errorf("without --full the exit code is %d; printed:\n%s\nwant 0", code, printed)
-	}
-	if code, printed := doctor("--full"); code != 1 || !strings.Contains(printed,
-		"its books say that 0 are sold, and its booked orders have 1") {
-		t.Errorf("with wrong books the exit code is %d; printed:\n%s\nwant 1, and the product", code, printed)
-	}
-}
-
 // bury makes a task a dead letter.
 func bury(t *testing.T, q *delay.Queue, id string) {
 	t.Helper()
