@@ -28,9 +28,7 @@ func newRedis(t testing.TB) redis.UniversalClient {
 func connect(t testing.TB, url string) redis.UniversalClient {
 	t.Helper()
 	server, err := parseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	options := withLimits(server)
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = time.Minute, time.Minute, time.Minute
 	rdb := open(options)
@@ -50,9 +48,7 @@ func onEachRedis(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient
 func newQueue(t testing.TB, rdb redis.UniversalClient, shards int) *Queue {
 	t.Helper()
 	q, err := NewQueue(rdb, "test.kind", shards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return q
 }
 
@@ -61,9 +57,7 @@ func redisTime(t testing.TB, q *Queue) int64 {
 	t.Helper()
 	us, err := redis.NewScript(`local t = redis.call('TIME') return t[1] * 1000000 + t[2]`).
 		Run(t.Context(), q.rdb, []string{q.shards[0].due}).Int64()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return us
 }
 

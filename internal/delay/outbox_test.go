@@ -23,9 +23,7 @@ import (
 func newOutbox(t testing.TB) *Outbox {
 	t.Helper()
 	db, err := sql.Open("pgx", testenv.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	t.Cleanup(func() { db.Close() })
 	return NewOutbox(db, "test.kind")
 }
@@ -37,17 +35,13 @@ func write(t testing.TB, o *Outbox, age time.Duration, ids ...string) {
 		INSERT INTO outbox (kind, task_id, due_at, created_at)
 		SELECT $1, id, now() + interval '1 hour', now() - $2 * interval '1 microsecond' FROM unnest($3::text[]) AS id`,
 		o.kind, age.Microseconds(), ids)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 }
 
 func backlog(t testing.TB, o *Outbox) int64 {
 	t.Helper()
 	n, _, err := o.Backlog(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return n
 }
 
@@ -66,9 +60,7 @@ func TestRelayPublishesMessagesOlderThanTheGrace(t *testing.T) {
 		t.Fatalf("relayed %d messages, %v; want 2", n, err)
 	}
 	locations, err := q.Locate(t.Context(), []string{"a", "b", "young", "theirs"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for i, want := range []TaskState{Scheduled, Scheduled, Absent, Absent} {
 		if locations[i].State != want {
 			t.Errorf("task %d is %+v, want state %v", i, locations[i], want)
@@ -198,9 +190,7 @@ func TestRelaySkipsLockedRows(t *testing.T) {
 	write(t, o, 2*time.Hour, "locked")
 	write(t, o, time.Hour, "free")
 	tx, err := o.db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer tx.Rollback()
 	if _, err := tx.ExecContext(t.Context(), `SELECT FROM outbox WHERE task_id = 'locked' FOR UPDATE`); err != nil {
 		t.Fatal(err)
@@ -316,9 +306,7 @@ func upsert(t testing.TB, o *Outbox, id string, in time.Duration) Message {
 		VALUES ($1, $2, clock_timestamp() + $3 * interval '1 microsecond')
 		ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 		RETURNING due_at, clock_timestamp()`, o.kind, id, in.Microseconds()).Scan(&due, &now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return At(id, due, now)
 }
 
@@ -386,9 +374,7 @@ func TestDeleteComparesDueTimes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			row := upsert(t, o, name, time.Minute)
 			before := backlog(t, o)
-			if err := o.Delete(t.Context(), []Message{test.message(row)}); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, o.Delete(t.Context(), []Message{test.message(row)}))
 			if deleted := backlog(t, o) < before; deleted != test.deleted {
 				t.Errorf("the row was deleted: %v, want %v", deleted, test.deleted)
 			}
@@ -402,25 +388,17 @@ func TestDeleteSkipsLockedRows(t *testing.T) {
 	o := newOutbox(t)
 	free, locked := upsert(t, o, "free", time.Hour), upsert(t, o, "locked", time.Hour)
 	tx, err := o.db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer tx.Rollback()
 	if _, err := tx.ExecContext(t.Context(), `UPDATE outbox SET due_at = now() WHERE task_id = 'locked'`); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.Delete(t.Context(), []Message{locked, free}); err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, o.Delete(t.Context(), []Message{locked, free}))
+	testenv.Must(t, tx.Commit())
 	if n := backlog(t, o); n != 1 {
 		t.Errorf("%d rows are left, want the row that was locked", n)
 	}
-	if err := o.Delete(t.Context(), []Message{locked}); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, o.Delete(t.Context(), []Message{locked}))
 	if n := backlog(t, o); n != 1 {
 		t.Errorf("%d rows are left, want the row that was pulled forward", n)
 	}
@@ -431,9 +409,7 @@ func TestDeleteSkipsLockedRows(t *testing.T) {
 func TestBreaker(t *testing.T) {
 	server := testenv.RedisServer(t)
 	o, q := newOutbox(t), newQueue(t, connect(t, server.URL()), 1)
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, server.Kill())
 	write(t, o, 0, "a")
 	var lines testenv.LogBuffer
 	p := NewPublisher(q, o, slog.New(slog.NewTextHandler(&lines, nil)), nil)
@@ -456,9 +432,7 @@ func TestBreaker(t *testing.T) {
 	if n := backlog(t, o); n != 1 {
 		t.Errorf("%d rows, want the row of the message that is not in Redis", n)
 	}
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, server.Restart(t.Context()))
 	testenv.Eventually(t, "the breaker is closed", func() bool { return p.Publish(t.Context(), In("a", time.Hour)) })
 	log := lines.String()
 	if n := strings.Count(log, "not published"); n != breakerFailures-1 {

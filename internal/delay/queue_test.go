@@ -235,13 +235,9 @@ func TestDeadLettersLatestFirst(t *testing.T) {
 	q := newQueue(t, newRedis(t), 3)
 	for i := range 5 {
 		id := strconv.Itoa(i)
-		if err := q.Schedule(t.Context(), In(id, -time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.Schedule(t.Context(), In(id, -time.Second)))
 		b, err := q.Claim(t.Context(), q.shardOf(id), 1, lease)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		if _, err := q.Bury(t.Context(), b, Burial{ID: id, Err: "reason " + id}); err != nil {
 			t.Fatal(err)
 		}

@@ -23,9 +23,7 @@ func do(t testing.TB, q *Queue, args ...any) {
 
 func mustSchedule(t testing.TB, q *Queue, msgs ...Message) {
 	t.Helper()
-	if err := q.Schedule(t.Context(), msgs...); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, q.Schedule(t.Context(), msgs...))
 }
 
 func emptyQueue(t testing.TB, q *Queue) {

@@ -38,18 +38,14 @@ func withMaxIdle(d time.Duration) func(*Worker) { return func(w *Worker) { w.max
 func scheduleNow(t testing.TB, q *Queue, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
-		if err := q.Schedule(t.Context(), In(id, -time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.Schedule(t.Context(), In(id, -time.Second)))
 	}
 }
 
 func depth(t testing.TB, q *Queue) Depth {
 	t.Helper()
 	d, err := q.Depth(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	d.OldestDue = 0
 	return d
 }
@@ -67,9 +63,7 @@ func (w *Worker) runOnce(ctx context.Context, shard int) (n int, err error) {
 func runOnce(t testing.TB, w *Worker) int {
 	t.Helper()
 	n, err := w.runOnce(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return n
 }
 
@@ -205,9 +199,7 @@ func TestOutcomes(t *testing.T) {
 		runOnce(t, w)
 
 		locations, err := q.Locate(t.Context(), []string{"done", "early", "fails"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		if p := locations[0]; p.State != Absent {
 			t.Errorf("done is %+v, want absent", p)
 		}
@@ -287,9 +279,7 @@ func TestEachDeliveredOnce(t *testing.T) {
 			w := newWorker(q, handle, WorkerConfig{}, withLease(time.Hour), withMaxIdle(100*time.Millisecond))
 			defer start(t, w)()
 		}
-		if err := q.Schedule(t.Context(), msgs...); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.Schedule(t.Context(), msgs...))
 		testenv.Eventually(t, "empty queue", func() bool { return depth(t, q) == Depth{} })
 		mu.Lock()
 		defer mu.Unlock()
@@ -359,9 +349,7 @@ func TestRedisOutOfMemory(t *testing.T) {
 	q := newQueue(t, connect(t, server.URL()), 1)
 	scheduleNow(t, q, "done", "again", "dead", "expires")
 	for setting, value := range map[string]string{"maxmemory-policy": "noeviction", "maxmemory": "1"} {
-		if err := q.rdb.ConfigSet(t.Context(), setting, value).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.rdb.ConfigSet(t.Context(), setting, value).Err())
 	}
 	if err := q.Schedule(t.Context(), In("new", time.Hour)); err == nil {
 		t.Error("Schedule succeeded without memory")
@@ -418,9 +406,7 @@ func TestHalfAnHour(t *testing.T) {
 		}, WorkerConfig{Loops: 1})
 		defer start(t, w)()
 		for _, after := range []time.Duration{30 * time.Minute, 10 * time.Minute, 10*time.Minute + 7*time.Microsecond} {
-			if err := q.Schedule(t.Context(), In(after.String(), after)); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, q.Schedule(t.Context(), In(after.String(), after)))
 		}
 		sleep(t.Context(), 31*time.Minute)
 		if len(late) != 3 {
@@ -474,9 +460,7 @@ const claimCommands = 4
 // has.
 func TestIdleShard(t *testing.T) {
 	simulate(t, func(t *testing.T, q *Queue, server *miniredis.Miniredis) {
-		if err := q.Schedule(t.Context(), In("a", 2*time.Hour)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.Schedule(t.Context(), In("a", 2*time.Hour)))
 		defer start(t, newWorker(q, nil, WorkerConfig{Loops: 5}, withMaxIdle(time.Minute)))()
 		sleep(t.Context(), time.Second)
 		before := server.CommandCount()
@@ -505,9 +489,7 @@ func TestLoopsTakeTurns(t *testing.T) {
 			return sameForAll(tasks, Done()), nil
 		}, WorkerConfig{Loops: loops}, withTimeout(time.Minute), withMaxIdle(time.Hour))
 		for i := range loops + 1 {
-			if err := q.Schedule(t.Context(), In(strconv.Itoa(i), time.Duration(i+1)*time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, q.Schedule(t.Context(), In(strconv.Itoa(i), time.Duration(i+1)*time.Second)))
 		}
 		defer start(t, w)()
 		sleep(t.Context(), 30*time.Second)
@@ -651,9 +633,7 @@ func TestLostWakeUp(t *testing.T) {
 		scheduleNow(t, q, "a")
 		sleep(ctx, 10*time.Minute)
 		cancel()
-		if err := loops.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, loops.Wait())
 		if want := []time.Duration{time.Minute, time.Minute + 3*time.Second}; !slices.Equal(delivered, want) {
 			t.Errorf("delivered after %v, want %v: at the next claim, and at the retry", delivered, want)
 		}
@@ -673,14 +653,10 @@ func TestRedisClockJumpsAhead(t *testing.T) {
 			return sameForAll(tasks, Done()), nil
 		}, WorkerConfig{}, withMaxIdle(time.Hour))
 		defer start(t, w)()
-		if err := q.Schedule(t.Context(), In("before the jump", 10*time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.Schedule(t.Context(), In("before the jump", 10*time.Minute)))
 		sleep(t.Context(), time.Minute)
 		server.SetTime(time.Now().Add(20 * time.Minute))
-		if err := q.Schedule(t.Context(), In("after the jump", 0)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.Schedule(t.Context(), In("after the jump", 0)))
 		sleep(t.Context(), time.Minute)
 		want := map[string]time.Duration{"before the jump": time.Minute, "after the jump": time.Minute}
 		if !maps.Equal(delivered, want) {
@@ -693,9 +669,7 @@ func TestRedisClockJumpsAhead(t *testing.T) {
 // shard has. A wake-up makes the worker try again at once.
 func TestFailingClaims(t *testing.T) {
 	simulate(t, func(t *testing.T, q *Queue, server *miniredis.Miniredis) {
-		if err := server.Set(q.shards[0].due, "not a sorted set"); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, server.Set(q.shards[0].due, "not a sorted set"))
 		delivered := make(chan struct{}, 1)
 		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
 			delivered <- struct{}{}

@@ -76,9 +76,7 @@ func (p *process) notify(topic, id string) { p.notifier.Add(notification{topic, 
 func connect(t *testing.T, redisURL string) *redis.Client {
 	t.Helper()
 	opts, err := redis.ParseURL(redisURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	opts.DisableIdentity = true
 	return redis.NewClient(opts)
 }
@@ -111,13 +109,9 @@ func (p *process) listen(t *testing.T, topic string) <-chan string {
 func (p *process) request(t *testing.T, topic string) (status int, body io.ReadCloser) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/"+topic, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	resp, err := (&http.Client{Transport: &http.Transport{}}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	t.Cleanup(func() { resp.Body.Close() })
 	if got := resp.Header.Get("Content-Type"); resp.StatusCode == http.StatusOK && got != "text/event-stream" {
 		t.Errorf("content type of the stream is %q, want text/event-stream", got)
@@ -187,9 +181,7 @@ func TestHubWithoutRedis(t *testing.T) {
 	redis.Kill()
 	next(t, events, hubIsNotLive)
 	p.notify("alice", "lost")
-	if err := redis.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, redis.Restart(t.Context()))
 	next(t, events, hubIsLive)
 	p.notify("alice", "1")
 	next(t, events, changedEvent("1"))
@@ -295,13 +287,9 @@ func TestOldestStreamIsReplaced(t *testing.T) {
 func TestHubDropsSlowSubscribers(t *testing.T) {
 	h := newHub(nil, names, noLog, prometheus.NewRegistry())
 	slow, err := h.subscribe("slow")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	quick, err := h.subscribe("quick")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for range 1000 {
 		h.receive(`[{"topic":"slow","id":"1"},{"topic":"quick","id":"2"}]`)
 		<-quick.messages

@@ -30,9 +30,7 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 		{ID: uuid.NewString()}, {ID: strings.ToUpper(paid.String())}, {ID: alsoDue.String()},
 	}
 	outcomes, err := s.Handle(t.Context(), tasks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for i, want := range []delay.Outcome{0: delay.Done(), 1: delay.Done(), 2: delay.Done(),
 		3: delay.RetryIn(100 * time.Millisecond),
 		5: delay.Done(), 6: delay.Done(), 7: delay.Done()} {

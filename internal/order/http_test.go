@@ -75,9 +75,7 @@ func decode[T any](t *testing.T, a answer) T {
 func (s *httpShop) token(t *testing.T, customer uuid.UUID) string {
 	t.Helper()
 	token, err := s.tokens.Issue(customer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return token
 }
 
@@ -397,9 +395,7 @@ func TestClientsWithoutBodies(t *testing.T) {
 	var clients sync.WaitGroup
 	for range 1100 {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		defer conn.Close()
 		clients.Go(func() {
 			fmt.Fprintf(conn,

@@ -78,9 +78,7 @@ func TestProductsAreLockedInIDOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			release := testenv.HoldLock(t, s.DB, `SELECT FROM products WHERE id = $1 FOR UPDATE`, high)
 			tx, err := s.DB.BeginTx(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			if _, err := tx.ExecContext(t.Context(), `SET LOCAL lock_timeout = 0`); err != nil {
 				t.Fatal(err)
 			}

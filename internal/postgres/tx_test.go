@@ -18,9 +18,7 @@ import (
 func openGorm(t *testing.T, conns int) *gorm.DB {
 	t.Helper()
 	db, err := postgres.Open(t.Context(), testenv.Postgres(t), "test", conns, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	pool(t, db)
 	return db
 }

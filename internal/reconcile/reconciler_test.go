@@ -23,9 +23,7 @@ import (
 // TestHungSweepLosesItsLock lets a sweep hang while it has the lock. Another reconciler gets the lock.
 func TestHungSweepLosesItsLock(t *testing.T) {
 	db, err := sql.Open("pgx", testenv.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer db.Close()
 	hanging, working := newFixture(t, 1), newFixture(t, 1)
 	hung, goOn := make(chan struct{}), make(chan struct{})
@@ -202,9 +200,7 @@ func TestRunSweepsByTheSchedule(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
 		defer cancel()
 		var sweeps atomic.Int64
-		if err := r.run(ctx, func(context.Context) { sweeps.Add(1) }); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, r.run(ctx, func(context.Context) { sweeps.Add(1) }))
 		if n := sweeps.Load(); n != 21 {
 			t.Errorf("%d sweeps in ten minutes, want 21: one at the start and one every 30 s", n)
 		}
@@ -268,9 +264,7 @@ func TestProbe(t *testing.T) {
 					running.Go(func() error { return r.run(ctx, func(context.Context) { sweeps[i]++ }) })
 				}
 				running.Go(func() error { return probe(ctx, reconcilers) })
-				if err := running.Wait(); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, running.Wait())
 				sweeps[0], sweeps[1] = sweeps[0]-1, sweeps[1]-1
 				if sweeps != test.want {
 					t.Errorf("the reconcilers swept %v times, want %v", sweeps, test.want)

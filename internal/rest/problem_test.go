@@ -12,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
 )
 
 // TestProblemWithExtensions checks that extensions stand beside the other members of a problem, and that a problem
@@ -30,9 +31,7 @@ func TestProblemWithExtensions(t *testing.T) {
 			Extensions: map[string]any{"x": 1, "y": "}"}}, append(slices.Clone(base), "errors", "x", "y")},
 	} {
 		body, err := json.Marshal(test.problem)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		var members map[string]json.RawMessage
 		if err := json.Unmarshal(body, &members); err != nil {
 			t.Fatalf("%s: %v: %s", name, err, body)

@@ -160,9 +160,7 @@ func TestInvalidRequests(t *testing.T) {
 			a := send(t, h, test.method, test.path, test.body, test.headers...)
 			problem := checkProblem(t, a.Code, a.Header(), a.Body.Bytes(), test.status, test.class)
 			target, err := url.Parse(test.path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			if problem.Instance != target.Path {
 				t.Errorf("the instance is %q, want %q", problem.Instance, target.Path)
 			}
@@ -269,21 +267,15 @@ func TestBodyReadTimeout(t *testing.T) {
 		for _, part := range []string{"", `{"parts":`} {
 			t.Run(fmt.Sprintf("%q to %s", part, path), func(t *testing.T) {
 				conn, err := net.Dial("tcp", server.Listener.Addr().String())
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				defer conn.Close()
 				fmt.Fprintf(conn,
 					"POST %s HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n%s", path, part)
 				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				defer resp.Body.Close()
 				body, err := io.ReadAll(resp.Body)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				checkProblem(t, resp.StatusCode, resp.Header, body, 408, rest.RequestTimeout)
 				if !resp.Close {
 					t.Errorf("the headers are %v, want Connection: close", resp.Header)

@@ -16,9 +16,7 @@ import (
 func sweep(t testing.TB, a *testApp) reconcile.Report {
 	t.Helper()
 	report, err := a.Kinds[0].Reconciler.Sweep(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	report.StartedAt, report.Took = time.Time{}, 0
 	return report
 }

@@ -58,9 +58,7 @@ func TestManyRowsOfALockedSharedRow(t *testing.T) {
 	began := time.Now()
 	for range batches {
 		outcomes, err := l.Handle(t.Context(), tasksOf(l.loan(t, book, -time.Minute)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		retryBetween(t, outcomes[0], 500*time.Millisecond, 1500*time.Millisecond)
 		waits[*l.lastLockTimeout.Load()] = true
 	}
@@ -78,9 +76,7 @@ func TestLockTimeoutIsBlocked(t *testing.T) {
 	for _, free := range []string{loanRows.Free, ""} {
 		l.rows = Rows{TimeOut: failing("55P03"), Free: free}
 		outcomes, err := l.Handle(t.Context(), tasksOf(ids...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		for _, o := range outcomes {
 			retryBetween(t, o, 500*time.Millisecond, 1500*time.Millisecond)
 		}

@@ -17,6 +17,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+
+	"example.com/shop/internal/testenv"
 )
 
 // fakeRows have one row.
@@ -225,9 +227,7 @@ func TestStop(t *testing.T) {
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	processor, options, err := newExport("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	_, span := newProviders(options...).requests.Tracer("test").Start(t.Context(), "last")
 	span.End()
 	(&Tracer{exported: processor, log: slog.New(slog.DiscardHandler)}).Close()
