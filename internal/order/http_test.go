@@ -112,60 +112,6 @@ func orderBody(product uuid.UUID, quantity int) string {
 	return fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":%d}]}`, product, quantity)
 }
 
-// TestCustomerJourney signs up, lists the products, and places, reads, pays and cancels orders.
-func TestCustomerJourney(t *testing.T) {
-	t.Parallel()
-	s := newHTTPShop(t)
-	product := s.Product(t, 5)
-	products := func() []order.Product {
-		return decode[struct{ Items []order.Product }](t, s.sends(t, 200, "GET /api/products", "")).Items
-	}
-
-	signUp := s.sends(t, 201, "POST /api/customers", "")
-	auth := "Authorization: Bearer " + decode[struct{ Token string }](t, signUp).Token
-	if got := products(); len(got) != 1 || got[0].Available != 5 {
-		t.Errorf("products are %+v, want one with 5 available", got)
-	}
-	placed := s.sends(t, 201, "POST /api/orders", orderBody(product, 2), auth, "Idempotency-Key: one")
-	again := s.sends(t, 200, "POST /api/orders", orderBody(product, 2), auth, "Idempotency-Key: one")
-	id := decode[order.Order](t, placed).ID
-	path := "/api/orders/" + id.String()
-	if placed.header.Get("Location") != path || again.header.Get("Location") != path {
-		t.Errorf("the order %s is answered with the headers %v, and then %v", path, placed.header, again.header)
-	}
-	for _, a := range []answer{again, s.sends(t, 200, "GET "+path, "", auth)} {
-		if got := decode[order.Order](t, a).ID; got != id {
-			t.Errorf("the order %s is returned, want %s", got, id)
-		}
-	}
-	for range 2 {
-		if paid := s.sends(t, 200, "POST "+path+"/pay", "", auth); decode[order.Order](t, paid).Status != order.Paid {
-			t.Errorf("the payment is answered with %s, want a paid order", paid.body)
-		}
-	}
-	s.rejects(t, order.AlreadyPaid, "POST "+path+"/cancel", "{}", auth)
-	events := s.sends(t, 200, "GET "+path+"/events", "", auth)
-	if n := len(decode[struct{ Items []order.Event }](t, events).Items); n != 2 {
-		t.Errorf("events are %s, want 2", events.body)
-	}
-	s.rejects(t, rest.NotFound, "GET "+path, "", "Authorization: Bearer "+s.token(t, s.Customer(t)))
-
-	late := decode[order.Order](t, s.sends(t, 201, "POST /api/orders", orderBody(product, 3), auth)).ID
-	s.Expire(t, late)
-	s.Deliver(t, late)
-	rejected := s.rejects(t, order.DeadlinePassed, "POST /api/orders/"+late.String()+"/pay", "", auth)
-	if !strings.Contains(rejected.problem(t).Detail, "deadline") {
-		t.Errorf("the late payment is answered with %s, want a detail that names the deadline", rejected.body)
-	}
-	if got := products(); got[0].Available != 3 {
-		t.Errorf("%d available, want 3", got[0].Available)
-	}
-	if log := s.log.String(); !strings.Contains(log, `"order_id":"`+id.String()) ||
-		!strings.Contains(log, `"request_id":"`+placed.header.Get("X-Request-Id")) {
-		t.Errorf("the log lacks the id of the order or of the request:\n%s", log)
-	}
-}
-
 // TestHeldOrderJourney extends an order, holds it, and cancels it. The hold ends, and the order is cancelled.
 func TestHeldOrderJourney(t *testing.T) {
 	t.Parallel()
