@@ -91,26 +91,6 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestSpansWithin makes spans as statements do: only within another span.
-func TestSpansWithin(t *testing.T) {
-	spans := tracetest.NewSpanRecorder()
-	all := newProviders(sdk.WithSpanProcessor(spans))
-	statements := all.within.Tracer("statements")
-	_, alone := statements.Start(t.Context(), "alone")
-	alone.End()
-	ctx, outer := all.requests.Tracer("requests").Start(t.Context(), "outer")
-	_, inner := statements.Start(ctx, "inner")
-	inner.End()
-	outer.End()
-	var names []string
-	for _, s := range spans.Ended() {
-		names = append(names, s.Name())
-	}
-	if want := []string{"inner", "outer"}; !slices.Equal(names, want) {
-		t.Errorf("the spans are %q, want %q", names, want)
-	}
-}
-
 // TestCalls traces calls to another service: only within another span.
 func TestCalls(t *testing.T) {
 	tracer, spans, _ := recorded(t, &fakeRows{})
