@@ -388,38 +388,6 @@ func simulate(t *testing.T, test func(t *testing.T, q *Queue, server *miniredis.
 	})
 }
 
-// TestHalfAnHour runs a worker for 31 minutes of a simulated clock. It delivers tasks within a millisecond of their due
-// times, and not before them.
-func TestHalfAnHour(t *testing.T) {
-	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
-		began := time.Now()
-		late := map[string]time.Duration{}
-		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
-			for _, task := range tasks {
-				after, err := time.ParseDuration(task.ID)
-				if err != nil {
-					return nil, err
-				}
-				late[task.ID] = time.Since(began) - after
-			}
-			return sameForAll(tasks, Done()), nil
-		}, WorkerConfig{Loops: 1})
-		defer start(t, w)()
-		for _, after := range []time.Duration{30 * time.Minute, 10 * time.Minute, 10*time.Minute + 7*time.Microsecond} {
-			testenv.Must(t, q.Schedule(t.Context(), In(after.String(), after)))
-		}
-		sleep(t.Context(), 31*time.Minute)
-		if len(late) != 3 {
-			t.Fatalf("delivered %v, want all three", late)
-		}
-		for id, d := range late {
-			if d < 0 || d > time.Millisecond {
-				t.Errorf("%s was late by %v, want 0 to 1 ms", id, d)
-			}
-		}
-	})
-}
-
 // TestHandlerIgnoresItsTimeout has a handler that ignores its context. Its leases are renewed until its timeout, and
 // then another worker gets the task. The first worker's outcome then counts as a lost lease.
 func TestHandlerIgnoresItsTimeout(t *testing.T) {
