@@ -163,28 +163,6 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestSlowOutage handles a batch in an outage in which each error takes long. The handler's timeout ends the search,
-// and no attempt counts as failed.
-func TestSlowOutage(t *testing.T) {
-	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
-		for i := range 10 {
-			scheduleNow(t, q, strconv.Itoa(i))
-		}
-		calls := 0
-		w := newWorker(q, func(context.Context, []Task) ([]Outcome, error) {
-			calls++
-			<-time.After(3 * time.Second)
-			return nil, Outage(errors.New("too slow"), true)
-		}, WorkerConfig{})
-		runOnce(t, w)
-		attempts, err := q.rdb.HGetAll(t.Context(), q.shards[0].attempts).Result()
-		got, want := depth(t, q), (Depth{Scheduled: 10})
-		if err != nil || len(attempts) > 0 || got != want || calls != 3 {
-			t.Errorf("%d calls, attempts %v (%v), %+v; want 3 calls, and %+v", calls, attempts, err, got, want)
-		}
-	})
-}
-
 func TestOutcomes(t *testing.T) {
 	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
 		scheduleNow(t, q, "done", "early", "fails")
