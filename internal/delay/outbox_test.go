@@ -31,11 +31,10 @@ func newOutbox(t testing.TB) *Outbox {
 // write inserts outbox rows of a given age, due in an hour.
 func write(t testing.TB, o *Outbox, age time.Duration, ids ...string) {
 	t.Helper()
-	_, err := o.db.ExecContext(t.Context(), `
+	testenv.Exec(t, o.db, `
 		INSERT INTO outbox (kind, task_id, due_at, created_at)
 		SELECT $1, id, now() + interval '1 hour', now() - $2 * interval '1 microsecond' FROM unnest($3::text[]) AS id`,
 		o.kind, age.Microseconds(), ids)
-	testenv.Must(t, err)
 }
 
 func backlog(t testing.TB, o *Outbox) int64 {
@@ -90,14 +89,8 @@ func TestOutboxPlans(t *testing.T) {
 	t.Cleanup(func() { db.Close() })
 	o := NewOutbox(db, "test.kind")
 	fill := func() {
-		_, err := db.ExecContext(t.Context(), `
-			INSERT INTO outbox (kind, task_id, due_at) SELECT $1, gen_random_uuid(), now()
-				FROM generate_series(1, 10000)`, o.kind)
-		testenv.Must(t, err)
-	}
-	exec := func(statement string) {
-		_, err := db.ExecContext(t.Context(), statement)
-		testenv.Must(t, err)
+		testenv.Exec(t, db, `INSERT INTO outbox (kind, task_id, due_at)
+			SELECT $1, gen_random_uuid(), now() FROM generate_series(1, 10000)`, o.kind)
 	}
 	check := func(state string) {
 		t.Helper()
@@ -114,14 +107,14 @@ func TestOutboxPlans(t *testing.T) {
 		}
 	}
 	check("no statistics")
-	exec(`ANALYZE outbox`)
+	testenv.Exec(t, db, `ANALYZE outbox`)
 	check("statistics of an empty table")
 	fill()
-	exec(`DELETE FROM outbox`)
-	exec(`ANALYZE outbox`)
+	testenv.Exec(t, db, `DELETE FROM outbox`)
+	testenv.Exec(t, db, `ANALYZE outbox`)
 	check("statistics of dead rows")
 	fill()
-	exec(`ANALYZE outbox`)
+	testenv.Exec(t, db, `ANALYZE outbox`)
 	check("statistics of a backlog")
 }
 
@@ -189,12 +182,7 @@ func TestRelaySkipsLockedRows(t *testing.T) {
 	o, q := newOutbox(t), newQueue(t, newRedis(t), 1)
 	write(t, o, 2*time.Hour, "locked")
 	write(t, o, time.Hour, "free")
-	tx, err := o.db.BeginTx(t.Context(), nil)
-	testenv.Must(t, err)
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), `SELECT FROM outbox WHERE task_id = 'locked' FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	testenv.HoldLock(t, o.db, `SELECT FROM outbox WHERE task_id = 'locked' FOR UPDATE`)
 	if n, _, err := newRelay(q, o).runOnce(t.Context()); n != 1 || err != nil {
 		t.Errorf("relayed %d messages, %v; want the one that is free", n, err)
 	}
@@ -387,14 +375,9 @@ func TestDeleteComparesDueTimes(t *testing.T) {
 func TestDeleteSkipsLockedRows(t *testing.T) {
 	o := newOutbox(t)
 	free, locked := upsert(t, o, "free", time.Hour), upsert(t, o, "locked", time.Hour)
-	tx, err := o.db.BeginTx(t.Context(), nil)
-	testenv.Must(t, err)
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), `UPDATE outbox SET due_at = now() WHERE task_id = 'locked'`); err != nil {
-		t.Fatal(err)
-	}
+	commit := testenv.HoldLock(t, o.db, `UPDATE outbox SET due_at = now() WHERE task_id = 'locked'`)
 	testenv.Must(t, o.Delete(t.Context(), []Message{locked, free}))
-	testenv.Must(t, tx.Commit())
+	commit()
 	if n := backlog(t, o); n != 1 {
 		t.Errorf("%d rows are left, want the row that was locked", n)
 	}
