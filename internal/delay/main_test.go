@@ -68,3 +68,23 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	}
 }
+
+// do sends a command to Redis, and fails the test after an error.
+func do(t testing.TB, q *Queue, args ...any) {
+	t.Helper()
+	if err := q.rdb.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+func mustSchedule(t testing.TB, q *Queue, msgs ...Message) {
+	t.Helper()
+	testenv.Must(t, q.Schedule(t.Context(), msgs...))
+}
+
+func emptyQueue(t testing.TB, q *Queue) {
+	t.Helper()
+	for _, s := range q.shards {
+		do(t, q, "DEL", s.due, s.leased, s.dead, s.attempts, s.errs, s.marker)
+	}
+}
