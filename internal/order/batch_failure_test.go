@@ -43,42 +43,6 @@ func (s *shop) newCustomers(n int, product uuid.UUID) (requests []request) {
 	return requests
 }
 
-// TestBatchWhoseTransactionsFail has PostgreSQL end the first two transactions of a batch to resolve deadlocks, or all
-// of them. It also has an administrator end the sessions of the first two. A trigger does both.
-func TestBatchWhoseTransactionsFail(t *testing.T) {
-	t.Parallel()
-	const deadlock = `RAISE EXCEPTION 'deadlock' USING ERRCODE = 'deadlock_detected'`
-	const shutdown = `PERFORM pg_terminate_backend(pg_backend_pid())`
-	for name, test := range map[string]struct {
-		failure string
-		times   int
-		want    string
-	}{
-		"deadlocks":           {deadlock, 2, "[placed placed placed]"},
-		"deadlocks forever":   {deadlock, 1000, "[unavailable unavailable unavailable]"},
-		"terminated sessions": {shutdown, 2, "[placed placed placed]"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newShop(t)
-			s.Exec(t, `CREATE SEQUENCE transactions`)
-			s.Exec(t, fmt.Sprintf(`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-				IF nextval('transactions') <= %d THEN %s; END IF; RETURN NULL; END $$`, test.times, test.failure))
-			s.Exec(t, `CREATE TRIGGER fail AFTER INSERT ON order_items EXECUTE FUNCTION fail()`)
-			requests := s.newCustomers(3, s.Product(t, 100))
-			results := s.placeInOneBatch(t, requests...)
-			if got := fmt.Sprint(results); got != test.want {
-				t.Errorf("answers are %s, want %s", got, test.want)
-			}
-			if n := testenv.Query[int](t, s.DB, `SELECT last_value FROM transactions`); n != 3 {
-				t.Errorf("the batch took %d transactions, want 3", n)
-			}
-			if results[0].err == nil {
-				s.checkPlacedOnce(t, requests, results)
-			}
-		})
-	}
-}
-
 // answerCutter is a proxy before PostgreSQL. After cutNext it closes one connection instead of passing on the server's
 // answer to a batch of placements, which is committed then.
 type answerCutter struct {
