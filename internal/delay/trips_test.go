@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
 )
 
 // trips counts the round trips of a client: one for each command and for each pipeline.

@@ -17,9 +17,6 @@ import (
 // concat joins sequences of rows.
 func concat(runs ...[]fate) []fate { return slices.Concat(runs...) }
 
-// interleaved repeats a few rows until there are n.
-func interleaved(n int, few ...fate) []fate { return slices.Repeat(few, n/len(few)) }
-
 // TestSweepInOutage sweeps while each statement is answered with an error whose cause is outside the rows. No row
 // counts as failed, so that the sweep after the outage times them all out. A row that failed alone before still does.
 func TestSweepInOutage(t *testing.T) {
@@ -171,29 +168,6 @@ func TestBudgetForLockedRows(t *testing.T) {
 		for page := range pages {
 			if n := reads[page*pageSize]; n == 0 || n > 2 || n > 1 && page > perSweep {
 				t.Errorf("page %d was read %d times, want once, or twice at the beginning: %v", page, n, f.table.afters)
-			}
-		}
-	})
-}
-
-// TestBudgetForRowsThatFail lets slow statements fail. The first sweep times out good rows in other pages. Good rows in
-// the same pages are timed out after some sweeps.
-func TestBudgetForRowsThatFail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newSimulatedFixture(t, 0)
-		f.table.overdue = concat(rows(2*pageSize, poisoned),
-			interleaved(pageSize, slices.Concat(rows(99, poisoned), rows(1, good))...), rows(60, good))
-		f.table.took = 20 * time.Millisecond
-		r := newTestReconciler(t, f)
-		// The walk has four pages, and the search and the retry may each exceed their budget by a statement.
-		budget := (r.searchBudget() + retryBudget + 6*f.table.took).Seconds()
-		for sweep := 1; f.table.count(good) > 0; sweep++ {
-			report := r.sweep(t.Context())
-			if report.Took > budget || report.Outcome != Partial {
-				t.Errorf("sweep %d took %v s, want at most %v and partial: %+v", sweep, report.Took, budget, report)
-			}
-			if n := f.table.count(good); sweep == 1 && n > 10 || sweep == 6 && n > 0 {
-				t.Fatalf("%d good rows are left after sweep %d", n, sweep)
 			}
 		}
 	})
