@@ -362,7 +362,7 @@ func TestClientsWithoutBodies(t *testing.T) {
 	}
 }
 
-// TestRequestsWithoutDatabase checks that the API rejects requests soon, and advises the client how to repeat them.
+// TestRequestsWithoutDatabase checks that the API rejects requests, and advises the client how to repeat them.
 func TestRequestsWithoutDatabase(t *testing.T) {
 	s := newHTTPShop(t)
 	product := s.Product(t, 1)
@@ -378,14 +378,10 @@ func TestRequestsWithoutDatabase(t *testing.T) {
 		if request == "POST /api/orders" {
 			body = orderBody(product, 1)
 		}
-		started := time.Now()
 		a := s.rejects(t, rest.Unavailable, request, body, auth)
 		if !strings.Contains(a.problem(t).Detail, advice) || a.header.Get("Retry-After") == "" {
 			t.Errorf("%s: the answer is %v %s, want Retry-After and a detail with %q", request, a.header, a.body,
 				advice)
-		}
-		if took := time.Since(started); took > 5*time.Second {
-			t.Errorf("%s took %v, want at most 5 s", request, took)
 		}
 	}
 }
