@@ -3,14 +3,12 @@ package order_test
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"net"
 	"net/url"
-	"sync"
 	"testing"
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/testenv"
 )
@@ -43,97 +41,37 @@ func (s *shop) newCustomers(n int, product uuid.UUID) (requests []request) {
 	return requests
 }
 
-// answerCutter is a proxy before PostgreSQL. After cutNext it closes one connection instead of passing on the server's
-// answer to a batch of placements, which is committed then.
-type answerCutter struct {
-	t      *testing.T
-	target string
-	ln     net.Listener
-	done   sync.WaitGroup
-
-	mu    sync.Mutex
-	onCut func() // called at the next cut; nil: nothing is cut
-}
-
-// newAnswerCutter starts a proxy, and returns it with the database's URL through it.
-func newAnswerCutter(t *testing.T, databaseURL string) (*answerCutter, string) {
+// newProxiedShop returns a shop, and another one that reaches the database of the first one through a proxy.
+func newProxiedShop(t *testing.T) (direct, proxied *shop, proxy *faulttest.Proxy) {
 	t.Helper()
-	u, err := url.Parse(databaseURL)
+	direct = newShop(t)
+	u, err := url.Parse(direct.URL)
 	testenv.Must(t, err)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	testenv.Must(t, err)
-	p := &answerCutter{t: t, target: u.Host, ln: ln}
-	p.done.Go(func() {
-		for {
-			client, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			p.done.Go(func() { p.serve(client) })
-		}
-	})
-	t.Cleanup(func() {
-		ln.Close()
-		p.done.Wait()
-	})
-	u.Host = ln.Addr().String()
-	return p, u.String()
+	proxy = faulttest.NewProxy(t, u.Host)
+	u.Host = proxy.Addr()
+	return direct, newShopAt(t, u.String()), proxy
 }
 
-func (p *answerCutter) cutNext(onCut func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.onCut = onCut
-}
-
-func (p *answerCutter) serve(client net.Conn) {
-	defer client.Close()
-	server, err := net.Dial("tcp", p.target)
-	if err != nil {
-		p.t.Error(err)
-		return
-	}
-	defer server.Close()
-	p.done.Go(func() {
-		defer server.Close()
-		_, _ = io.Copy(server, client)
+// cutNext resets the next connection over which PostgreSQL tells that it has committed a batch. It calls onCut before.
+func cutNext(proxy *faulttest.Proxy, onCut func()) {
+	proxy.CutAt(func(answer []byte) bool {
+		committed := bytes.Contains(answer, []byte("COMMIT\x00")) && bytes.HasSuffix(answer, []byte("Z\x00\x00\x00\x05I"))
+		if committed {
+			onCut()
+		}
+		return committed
 	})
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := server.Read(buf)
-		if err != nil || p.cuts(buf[:n]) {
-			return
-		}
-		if _, err := client.Write(buf[:n]); err != nil {
-			return
-		}
-	}
-}
-
-// cuts reports whether an answer is to be cut. After cutNext it cuts the next answer that tells of a commit.
-func (p *answerCutter) cuts(answer []byte) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	committed := bytes.Contains(answer, []byte("COMMIT\x00")) && bytes.HasSuffix(answer, []byte("Z\x00\x00\x00\x05I"))
-	if p.onCut == nil || !committed {
-		return false
-	}
-	p.onCut()
-	p.onCut = nil
-	return true
 }
 
 // TestBatchWhoseAnswerIsLost cuts the connection after PostgreSQL has committed a batch. The orders are placed once,
 // and the callers get them as new ones.
 func TestBatchWhoseAnswerIsLost(t *testing.T) {
-	direct := newShop(t)
-	proxy, proxied := newAnswerCutter(t, direct.URL)
-	s := newShopAt(t, proxied)
+	direct, s, proxy := newProxiedShop(t)
 	product := direct.Product(t, 10)
 	for _, n := range []int{1, 6} {
 		orders := testenv.Query[int](t, direct.DB, `SELECT count(*) FROM orders`)
 		committed := -1
-		proxy.cutNext(func() { committed = testenv.Query[int](t, direct.DB, `SELECT count(*) FROM orders`) - orders })
+		cutNext(proxy, func() { committed = testenv.Query[int](t, direct.DB, `SELECT count(*) FROM orders`) - orders })
 		requests := s.newCustomers(n, product)
 		requests[n-1].IdempotencyKey = ""
 		s.checkPlacedOnce(t, requests, s.placeInOneBatch(t, requests...))
@@ -145,7 +83,7 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	// The lost transaction has also rejected an order, and replayed one.
 	before := testenv.Query[uuid.UUID](t, direct.DB,
 		`SELECT customer_id FROM orders WHERE idempotency_key IS NOT NULL ORDER BY id LIMIT 1`)
-	proxy.cutNext(func() {})
+	cutNext(proxy, func() {})
 	results := s.placeInOneBatch(t, wants(s.Customer(t), line(product, 2)), wants(s.Customer(t), line(product, 2)),
 		wantsWithKey(before, "key 0", line(product, 1)), wants(s.Customer(t), line(product, 1)))
 	if got, want := fmt.Sprint(results), "[placed out-of-stock replayed placed]"; got != want {
@@ -157,12 +95,10 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 // TestAnswerIsLostBeforeLongLock cuts the connection after PostgreSQL has committed an order of the last unit, and has
 // another session lock the product for longer than a batch waits. The placement finds its order nevertheless.
 func TestAnswerIsLostBeforeLongLock(t *testing.T) {
-	direct := newShop(t)
-	proxy, proxied := newAnswerCutter(t, direct.URL)
-	s := newShopAt(t, proxied)
+	direct, s, proxy := newProxiedShop(t)
 	product := direct.Product(t, 1)
 	release := func() {}
-	proxy.cutNext(func() {
+	cutNext(proxy, func() {
 		release = testenv.HoldLock(t, direct.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
 	})
 	results := s.placeInOneBatch(t, wants(s.Customer(t), line(product, 1)))
