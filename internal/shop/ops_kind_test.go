@@ -30,14 +30,14 @@ const (
 )
 
 // withKind returns a process that serves the operators' API. It has the kinds of task of another process, and one more.
-func withKind(t *testing.T, a *testApp, name string, rows timeout.Rows) *app.Process {
+func withKind(t *testing.T, a *app.Process, name string, rows timeout.Rows) *app.Process {
 	t.Helper()
 	b := *a.Base
 	b.Metrics = prometheus.NewRegistry()
 	more, err := app.NewKind(&b, name, rows)
 	testenv.Must(t, err)
 	kinds := append(slices.Clone(a.Kinds), more)
-	orders := order.NewService(a.store, nil, order.Config{}, a.Log, b.Metrics)
+	orders := order.NewService(order.NewStore(a.DB), nil, order.Config{}, a.Log, b.Metrics)
 	p, err := app.New(&b, kinds, ops.Part(&b, validOptions().Ops, kinds, a.Parts, orders.Where))
 	testenv.Must(t, err)
 	return p
