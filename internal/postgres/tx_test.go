@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"gorm.io/gorm"
 
@@ -41,39 +40,6 @@ func isError(code string) func(error) bool {
 	return func(err error) bool {
 		pg, ok := errors.AsType[*pgconn.PgError](err)
 		return ok && pg.Code == code
-	}
-}
-
-// TestTransactIsOneTransaction checks that the statements of both round trips are one transaction, and that each sees
-// what those before it have changed.
-func TestTransactIsOneTransaction(t *testing.T) {
-	db := openGorm(t, 2)
-	count := newTable(t, db)
-	for run := range 2 { // the statements are prepared in the first
-		var got []int
-		err := postgres.Transact(t.Context(), db, func(tx *postgres.Tx) error {
-			number := func(statement string, args ...any) {
-				tx.Queue(statement, args...).QueryRow(func(row pgx.Row) error {
-					var n int
-					err := row.Scan(&n)
-					got = append(got, n)
-					return err
-				})
-			}
-			number(`SELECT txid_current()::bigint - $1`, 0)
-			number(`INSERT INTO numbers VALUES ($1) RETURNING n`, run)
-			testenv.Must(t, tx.Send(t.Context()))
-			if n := count(); n != run {
-				t.Errorf("another session sees %d rows before the commit, want %d", n, run)
-			}
-			number(`SELECT count(*) FROM numbers`)
-			number(`SELECT txid_current()::bigint - $1`, 0)
-			return nil
-		})
-		testenv.Must(t, err)
-		if len(got) != 4 || got[0] != got[3] || got[1] != run || got[2] != run+1 || count() != run+1 {
-			t.Errorf("results are %v, and there are %d rows; want one transaction, and %d rows", got, count(), run+1)
-		}
 	}
 }
 

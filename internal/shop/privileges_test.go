@@ -63,6 +63,7 @@ func TestMissingPrivileges(t *testing.T) {
 	expect("/api/orders/"+id+"/pay", "", http.StatusServiceUnavailable)
 	expect("/api/orders/"+id+"/cancel", "", http.StatusServiceUnavailable)
 	testenv.Exec(t, owner, `GRANT UPDATE ON orders TO `+role)
+
 	for _, missing := range []string{"INSERT on outbox", "UPDATE on products"} {
 		testenv.Exec(t, owner, `REVOKE `+missing+` FROM `+role)
 		expect("/api/orders", place, http.StatusServiceUnavailable)
