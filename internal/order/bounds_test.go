@@ -43,7 +43,7 @@ func TestRejectionNamesOpenOrders(t *testing.T) {
 		Open []uuid.UUID `json:"open_orders"`
 	}](t, a).Open
 	if !slices.Equal(got, want) {
-		t.Errorf("20 units are answered with %s, want the open orders %v", a.body, want)
+		t.Errorf("20 units are answered with %s, want the open orders %v", a.Body, want)
 	}
 	s.CheckInvariants(t, time.Hour)
 }

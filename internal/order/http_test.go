@@ -51,23 +51,11 @@ func newHTTPShop(t *testing.T, changes ...func(*order.Config)) *httpShop {
 	return s
 }
 
-// answer is a response whose body was read.
-type answer struct {
-	status int
-	header http.Header
-	body   []byte
-}
-
-func (a answer) problem(t *testing.T) rest.Problem {
-	t.Helper()
-	return decode[rest.Problem](t, a)
-}
-
-func decode[T any](t *testing.T, a answer) T {
+func decode[T any](t *testing.T, a *httptest.ResponseRecorder) T {
 	t.Helper()
 	var v T
-	if err := json.Unmarshal(a.body, &v); err != nil {
-		t.Fatalf("answer of status %d: %v: %s", a.status, err, a.body)
+	if err := json.Unmarshal(a.Body.Bytes(), &v); err != nil {
+		t.Fatalf("answer of status %d: %v: %s", a.Code, err, a.Body)
 	}
 	return v
 }
@@ -80,29 +68,28 @@ func (s *httpShop) token(t *testing.T, customer uuid.UUID) string {
 }
 
 // send sends a request with headers ("Name: value"), and checks its answer against the contract.
-func (s *httpShop) send(t *testing.T, method, path, body string, headers ...string) answer {
+func (s *httpShop) send(t *testing.T, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
-	recorder := s.contract.Send(t, s.handler, method, path, body, headers...)
-	return answer{recorder.Code, recorder.Header(), recorder.Body.Bytes()}
+	return s.contract.Send(t, s.handler, method, path, body, headers...)
 }
 
 // sends sends a request ("POST /path") that must be answered with a status.
-func (s *httpShop) sends(t *testing.T, status int, request, body string, headers ...string) answer {
+func (s *httpShop) sends(t *testing.T, status int, request, body string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	method, path, _ := strings.Cut(request, " ")
 	a := s.send(t, method, path, body, headers...)
-	if a.status != status {
-		t.Fatalf("%s is answered with %d %s, want %d", request, a.status, a.body, status)
+	if a.Code != status {
+		t.Fatalf("%s is answered with %d %s, want %d", request, a.Code, a.Body, status)
 	}
 	return a
 }
 
 // rejects sends a request that must be answered with a problem of a class.
-func (s *httpShop) rejects(t *testing.T, class rest.Class, request, body string, headers ...string) answer {
+func (s *httpShop) rejects(t *testing.T, class rest.Class, request, body string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	a := s.sends(t, class.Status, request, body, headers...)
-	if p := a.problem(t); p.Type != "/problems/"+class.Code {
-		t.Errorf("%s is answered with %s, want %s", request, a.body, class.Code)
+	if p := decode[rest.Problem](t, a); p.Type != "/problems/"+class.Code {
+		t.Errorf("%s is answered with %s, want %s", request, a.Body, class.Code)
 	}
 	return a
 }
@@ -128,8 +115,8 @@ func TestHeldOrderJourney(t *testing.T) {
 		later := time.Duration(ordertest.MaxExtensions-left) * extension
 		if o := decode[order.Order](t, extended); !o.ExpiresAt.Equal(placed.ExpiresAt.Add(later)) ||
 			o.ExtensionsLeft == nil || *o.ExtensionsLeft != left ||
-			strings.Contains(string(extended.body), "extension_seconds") != (left > 0) {
-			t.Errorf("the answer is %s, want an order that can be extended %d times more", extended.body, left)
+			strings.Contains(extended.Body.String(), "extension_seconds") != (left > 0) {
+			t.Errorf("the answer is %s, want an order that can be extended %d times more", extended.Body, left)
 		}
 	}
 	s.Hold(t, placed.ID)
@@ -139,11 +126,11 @@ func TestHeldOrderJourney(t *testing.T) {
 	s.Release(t, placed.ID)
 	cancelled := s.sends(t, 200, path+"/cancel", "", auth)
 	if decode[order.Order](t, cancelled).CancelReason != order.ByCustomer {
-		t.Errorf("cancelling the released order is answered with %s, want a cancelled order", cancelled.body)
+		t.Errorf("cancelling the released order is answered with %s, want a cancelled order", cancelled.Body)
 	}
 	events := s.sends(t, 200, "GET /api/orders/"+placed.ID.String()+"/events", "", auth)
 	if n := len(decode[struct{ Items []order.Event }](t, events).Items); n != 6 {
-		t.Errorf("%d events, want 6: %s", n, events.body)
+		t.Errorf("%d events, want 6: %s", n, events.Body)
 	}
 }
 
@@ -213,14 +200,14 @@ func TestInvalidRequests(t *testing.T) {
 			}
 			method, path, _ := strings.Cut(test.request, " ")
 			a := s.send(t, method, path, body.Replace(test.body), headers...)
-			problem := a.problem(t)
-			if a.status != test.class.Status || problem.Status != a.status ||
+			problem := decode[rest.Problem](t, a)
+			if a.Code != test.class.Status || problem.Status != a.Code ||
 				problem.Type != "/problems/"+test.class.Code {
-				t.Errorf("the answer is %d %s, want %d and %s", a.status, a.body, test.class.Status, test.class.Code)
+				t.Errorf("the answer is %d %s, want %d and %s", a.Code, a.Body, test.class.Status, test.class.Code)
 			}
 			if problem.Title == "" || problem.Detail == "" || problem.Instance == "" ||
-				problem.RequestID != a.header.Get("X-Request-Id") {
-				t.Errorf("the problem lacks a title, detail, instance or request id: %s", a.body)
+				problem.RequestID != a.Header().Get("X-Request-Id") {
+				t.Errorf("the problem lacks a title, detail, instance or request id: %s", a.Body)
 			}
 			var fields []string
 			for _, e := range problem.Errors {
@@ -241,7 +228,7 @@ func TestParallelRequestsWithOneKeyPlaceOneOrder(t *testing.T) {
 	s := newHTTPShop(t)
 	product := s.Product(t, 10)
 	auth := "Authorization: Bearer " + s.token(t, s.Customer(t))
-	answers := make([]answer, 50)
+	answers := make([]*httptest.ResponseRecorder, 50)
 	var wg sync.WaitGroup
 	for i := range answers {
 		wg.Go(func() {
@@ -252,7 +239,7 @@ func TestParallelRequestsWithOneKeyPlaceOneOrder(t *testing.T) {
 	ids := map[uuid.UUID]int{}
 	statuses := map[int]int{}
 	for _, a := range answers {
-		statuses[a.status]++
+		statuses[a.Code]++
 		ids[decode[order.Order](t, a).ID]++
 	}
 	if statuses[http.StatusCreated] != 1 || statuses[http.StatusOK] != 49 || len(ids) != 1 {
@@ -324,8 +311,8 @@ func TestUnauthorized(t *testing.T) {
 		"POST " + own + "/pay", "POST " + own + "/cancel", "POST " + own + "/extend",
 	} {
 		a := s.rejects(t, rest.Unauthorized, request, "", "Authorization: Bearer x.y.z")
-		if a.header.Get("WWW-Authenticate") != "Bearer" {
-			t.Errorf("%s: the headers are %v, want WWW-Authenticate: Bearer", request, a.header)
+		if a.Header().Get("WWW-Authenticate") != "Bearer" {
+			t.Errorf("%s: the headers are %v, want WWW-Authenticate: Bearer", request, a.Header())
 		}
 	}
 }
@@ -379,8 +366,8 @@ func TestRequestsWithoutDatabase(t *testing.T) {
 			body = orderBody(product, 1)
 		}
 		a := s.rejects(t, rest.Unavailable, request, body, auth)
-		if !strings.Contains(a.problem(t).Detail, advice) || a.header.Get("Retry-After") == "" {
-			t.Errorf("%s: the answer is %v %s, want Retry-After and a detail with %q", request, a.header, a.body,
+		if !strings.Contains(decode[rest.Problem](t, a).Detail, advice) || a.Header().Get("Retry-After") == "" {
+			t.Errorf("%s: the answer is %v %s, want Retry-After and a detail with %q", request, a.Header(), a.Body,
 				advice)
 		}
 	}

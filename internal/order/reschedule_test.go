@@ -120,7 +120,7 @@ func TestRescheduleOverHTTP(t *testing.T) {
 	deadline := time.Now().Add(2 * time.Hour).Round(time.Microsecond)
 	moved := s.sends(t, 200, path, body(deadline, "a strike"))
 	if got := decode[order.Order](t, moved); !got.ExpiresAt.Equal(deadline) {
-		t.Errorf("the answer is %s, want the deadline %v", moved.body, deadline)
+		t.Errorf("the answer is %s, want the deadline %v", moved.Body, deadline)
 	}
 	s.sends(t, 200, path, body(deadline, strings.Repeat("ü", 500)))
 	s.sends(t, 200, path, strings.ToLower(body(deadline.UTC(), "why")))
@@ -141,8 +141,8 @@ func TestRescheduleOverHTTP(t *testing.T) {
 		"an unknown field": {`{"deadline": "2026-01-31T09:30:00Z", "reason": "why", "by": 3}`, "/by"},
 	} {
 		a := s.rejects(t, rest.Invalid, path, test.body)
-		if p := a.problem(t); len(p.Errors) != 1 || p.Errors[0].Pointer != test.pointer {
-			t.Errorf("%s: the answer is %s, want one error at %s", name, a.body, test.pointer)
+		if p := decode[rest.Problem](t, a); len(p.Errors) != 1 || p.Errors[0].Pointer != test.pointer {
+			t.Errorf("%s: the answer is %s, want one error at %s", name, a.Body, test.pointer)
 		}
 	}
 	s.Hold(t, o.ID)
