@@ -177,7 +177,8 @@ func TestRelaysShareTheOutbox(t *testing.T) {
 	}
 }
 
-// TestRelaySkipsLockedRows has another relay hold the oldest row. The relay publishes the other one, and does not wait.
+// TestRelaySkipsLockedRows has another relay hold the oldest row. The relay publishes the other one, and does not
+// wait.
 func TestRelaySkipsLockedRows(t *testing.T) {
 	o, q := newOutbox(t), newQueue(t, newRedis(t), 1)
 	write(t, o, 2*time.Hour, "locked")
@@ -188,8 +189,8 @@ func TestRelaySkipsLockedRows(t *testing.T) {
 	}
 }
 
-// TestBadShardDelaysNoOther has the key of a shard have a wrong type, and more messages of that shard in the outbox than
-// a batch has. The messages of the other shard reach Redis, by the relay and by the publisher.
+// TestBadShardDelaysNoOther has the key of a shard have a wrong type, and more messages of that shard in the outbox
+// than a batch has. The messages of the other shard reach Redis, by the relay and by the publisher.
 func TestBadShardDelaysNoOther(t *testing.T) {
 	o, q := newOutbox(t), newQueue(t, newRedis(t), 2)
 	var bad, good []string
@@ -298,9 +299,9 @@ func upsert(t testing.TB, o *Outbox, id string, in time.Duration) Message {
 	return At(id, due, now)
 }
 
-// TestRowPulledForwardBetweenPublishAndDelete moves the due time of a row forward after the publisher has published the
-// row, and before the publisher deletes it. The row must stay: otherwise Redis would deliver the task at its old due
-// time.
+// TestRowPulledForwardBetweenPublishAndDelete moves the due time of a row forward after the publisher has published
+// the row, and before the publisher deletes it. The row must stay: otherwise Redis would deliver the task at its old
+// due time.
 func TestRowPulledForwardBetweenPublishAndDelete(t *testing.T) {
 	o, q := newOutbox(t), newQueue(t, newRedis(t), 1)
 	p := newPublisher(q, o, 30*time.Second)
@@ -370,8 +371,8 @@ func TestDeleteComparesDueTimes(t *testing.T) {
 	}
 }
 
-// TestDeleteSkipsLockedRows has a transaction pull a row forward while the publisher deletes it. The publisher does not
-// wait for the transaction, and the row stays.
+// TestDeleteSkipsLockedRows has a transaction pull a row forward while the publisher deletes it. The publisher does
+// not wait for the transaction, and the row stays.
 func TestDeleteSkipsLockedRows(t *testing.T) {
 	o := newOutbox(t)
 	free, locked := upsert(t, o, "free", time.Hour), upsert(t, o, "locked", time.Hour)

@@ -97,10 +97,10 @@ func hoursOf(score, since, from, to int64) string {
 }
 
 // TestQueueStates runs each operation of its table on a queue with a given content, and compares the whole content
-// afterwards. A state of the queue is the content of its sets and hashes: "due a=-1 b=2" says that task a was due an hour
-// before the start of the test, and b is due two hours after it; "=2+" is a microsecond later. A score with "~", as in
-// "leased c~2", counts from the operation. A lease that ends at 2 is that of the batch that each operation gets; one that
-// ends at another time is that of another worker.
+// afterwards. A state of the queue is the content of its sets and hashes: "due a=-1 b=2" says that task a was due an
+// hour before the start of the test, and b is due two hours after it; "=2+" is a microsecond later. A score with "~",
+// as in "leased c~2", counts from the operation. A lease that ends at 2 is that of the batch that each operation gets;
+// one that ends at another time is that of another worker.
 func TestQueueStates(t *testing.T) {
 	schedule := func(id string, hours int) operation {
 		return func(ctx context.Context, q *Queue, _ Batch) (any, error) {
@@ -128,7 +128,8 @@ func TestQueueStates(t *testing.T) {
 			old := mine
 			ok, err := q.Renew(ctx, &mine, 2*long)
 			if err != nil || ok == (mine.token == old.token) {
-				return nil, fmt.Errorf("renewed: %v, the token %s was replaced by %s: %w", ok, old.token, mine.token, err)
+				return nil, fmt.Errorf("renewed: %v, the token %s was replaced by %s: %w", ok, old.token, mine.token,
+					err)
 			}
 			return ok, nil
 		}
@@ -159,8 +160,9 @@ func TestQueueStates(t *testing.T) {
 			"due b=-1", schedule("a", -2), nil, "due a~-2 b=-1"},
 		"schedule: an earlier due time replaces a later one": {"due a=2", schedule("a", 1), nil, "due a~1"},
 		"schedule: a later due time changes nothing":         {"due a=1", schedule("a", 2), nil, "due a=1"},
-		"schedule: a leased task gets a second delivery":     {"leased a=2", schedule("a", 0), nil, "due a~0, leased a=2"},
-		"schedule: a dead letter stays dead":                 {"dead a=-1", schedule("a", 0), nil, "dead a=-1"},
+		"schedule: a leased task gets a second delivery": {
+			"leased a=2", schedule("a", 0), nil, "due a~0, leased a=2"},
+		"schedule: a dead letter stays dead": {"dead a=-1", schedule("a", 0), nil, "dead a=-1"},
 
 		"claim: empty":       {"", claim(10), "never", ""},
 		"claim: nothing due": {"due a=1", claim(10), "1h0m0s", "due a=1"},
@@ -201,14 +203,17 @@ func TestQueueStates(t *testing.T) {
 			"due a~1 b~2, attempts a=2 b=1, errors a=new b=first"},
 		"retry: an earlier second delivery stays": {
 			"due a=1, leased a=2", retry(Requeue{ID: "a", In: 2 * long}), 1, "due a=1"},
-		"retry: another worker's lease is not changed": {"leased a=1", retry(Requeue{ID: "a", Err: "mine"}), 0, "leased a=1"},
+		"retry: another worker's lease is not changed": {
+			"leased a=1", retry(Requeue{ID: "a", Err: "mine"}), 0, "leased a=1"},
 
 		"bury: removes a second delivery": {
 			"due a=1, leased a=2, attempts a=9", bury("a", "last"), 1, "dead a~0, attempts a=10, errors a=last"},
-		"bury: another worker's lease is not changed": {"due a=1, leased a=1", bury("a", "last"), 0, "due a=1, leased a=1"},
+		"bury: another worker's lease is not changed": {
+			"due a=1, leased a=1", bury("a", "last"), 0, "due a=1, leased a=1"},
 
-		"redrive: due now, with no attempts": {"dead a=-1, attempts a=10, errors a=last", redrive("a"), true, "due a~0"},
-		"redrive: no such dead letter":       {"due a=1, attempts a=1", redrive("a"), false, "due a=1, attempts a=1"},
+		"redrive: due now, with no attempts": {
+			"dead a=-1, attempts a=10, errors a=last", redrive("a"), true, "due a~0"},
+		"redrive: no such dead letter": {"due a=1, attempts a=1", redrive("a"), false, "due a=1, attempts a=1"},
 	}
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		q := newQueue(t, rdb, 1)
@@ -224,7 +229,8 @@ func TestQueueStates(t *testing.T) {
 				// The test's clock and Redis's clock differ by rounding: allow a millisecond.
 				after := readState(t, q, since, from-1000, redisTime(t, q)+1000)
 				if gives != test.gives || after != test.after {
-					t.Errorf("it gives %v, and the queue holds %q; want %v and %q", gives, after, test.gives, test.after)
+					t.Errorf("it gives %v, and the queue holds %q; want %v and %q", gives, after, test.gives,
+						test.after)
 				}
 			})
 		}

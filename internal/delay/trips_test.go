@@ -59,7 +59,7 @@ func TestRoundTrips(t *testing.T) {
 		{"MarkIntact", 1, q.MarkIntact},
 		{"Schedule", 2, func(ctx context.Context) error { return q.Schedule(ctx, msgs...) }},
 		{"Locate", 2, func(ctx context.Context) error { _, err := q.Locate(ctx, ids); return err }},
-		{"Spread", 2, func(ctx context.Context) error { _, err := q.Spread(ctx, -time.Minute, time.Second, 60); return err }},
+		{"Spread", 2, func(ctx context.Context) error { _, err := q.Spread(ctx, 0, time.Second, 60); return err }},
 		{"Depth", 2, func(ctx context.Context) error { _, err := q.Depth(ctx); return err }},
 		{"DeadLetters", 2, func(ctx context.Context) error { _, err := q.DeadLetters(ctx, 100); return err }},
 	}

@@ -21,16 +21,17 @@ type bucket struct {
 	Worker, Reconciler int
 }
 
-// TestFiguresOfATable reads the figures of a table whose columns have names of their own: of an empty one, and then with
-// rows that are pending, and with timeouts by both actors. One timeout has a bound of a bucket, and one was long ago.
+// TestFiguresOfATable reads the figures of a table whose columns have names of their own: of an empty one, and then
+// with rows that are pending, and with timeouts by both actors. One timeout has a bound of a bucket, and one was long
+// ago.
 func TestFiguresOfATable(t *testing.T) {
 	_, db := parttest.OpenDB(t, testenv.Postgres(t), 1)
 	testenv.Exec(t, db, `CREATE TABLE seats (id uuid DEFAULT gen_random_uuid(), status text, held_until timestamptz,
 		freed_at timestamptz, freed_by text)`)
 	parts := app.Parts{{Figures: map[string]string{
 		"seats": app.BacklogOf("seats", "held_until"),
-		"lateness": app.LatenessOf(
-			`SELECT freed_by AS actor, held_until AS due_at, freed_at AS ended_at FROM seats WHERE freed_at IS NOT NULL`),
+		"lateness": app.LatenessOf(`SELECT freed_by AS actor, held_until AS due_at, freed_at AS ended_at FROM seats
+			WHERE freed_at IS NOT NULL`),
 	}}}
 	var seats struct {
 		Pending int
@@ -51,11 +52,13 @@ func TestFiguresOfATable(t *testing.T) {
 		t.Errorf("without rows the figures are %+v and %+v, want zeros and 14 buckets", seats, lateness)
 	}
 	testenv.Exec(t, db, `INSERT INTO seats (status, held_until) VALUES
-		('pending', now() - interval '1 min'), ('pending', now() + interval '1 h'), ('pending', now() + interval '2 h')`)
+		('pending', now() - interval '1 min'), ('pending', now() + interval '1 h'),
+		('pending', now() + interval '2 h')`)
 	testenv.Exec(t, db, `
 		INSERT INTO seats (status, held_until, freed_at, freed_by) SELECT 'free', now() - ago - late, now() - ago, actor
-		FROM (VALUES ('worker', interval '1 ms', interval '1 min'), ('worker', '3 ms', '2 min'), ('worker', '2 ms', '0'),
-		             ('reconciler', '1 min', '3 min'), ('worker', '1 h', '2 h')) AS timeouts (actor, late, ago)`)
+		FROM (VALUES ('worker', interval '1 ms', interval '1 min'), ('worker', '3 ms', '2 min'),
+		             ('worker', '2 ms', '0'), ('reconciler', '1 min', '3 min'), ('worker', '1 h', '2 h'))
+		     AS timeouts (actor, late, ago)`)
 	read()
 	if seats.Pending != 3 || seats.Overdue < 60 || seats.Overdue > 600 {
 		t.Errorf("the backlog is %+v, want 3 seats, one of them overdue for a minute", seats)

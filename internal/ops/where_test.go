@@ -59,7 +59,8 @@ func TestWhere(t *testing.T) {
 	testenv.Must(t, otherQueue.Schedule(t.Context(), delay.In(row.ID, time.Hour)))
 	_, err = k.Queue.Retry(t.Context(), claim(), delay.Requeue{ID: row.ID, Err: "a deadlock."})
 	testenv.Must(t, err)
-	expect("seats scheduled, in the outbox: false, failed 1 a deadlock.; other scheduled, in the outbox: false, failed 0 ")
+	expect("seats scheduled, in the outbox: false, failed 1 a deadlock.; " +
+		"other scheduled, in the outbox: false, failed 0 ")
 	testenv.Must(t, k.base.Redis.Del(t.Context(), "delay:{other:0}:due").Err())
 	claim()
 	expect("seats leased, in the outbox: false, failed 1 a deadlock.")
@@ -95,8 +96,9 @@ func TestSentence(t *testing.T) {
 			soon + "Redis has no task of it until a sweep of the reconciler adds one."},
 		{pending(-time.Minute), task{State: "unknown"},
 			soon + "Redis does not answer, and meanwhile the reconciler times out the rows."},
-		{held, task{State: "scheduled", Left: 60}, "It is held while a second party may confirm it, at the latest until " +
-			"2026-01-31T09:41:00.000Z, for 1m0s: a worker takes its task in 1m0s."},
+		{held, task{State: "scheduled", Left: 60},
+			"It is held while a second party may confirm it, at the latest until 2026-01-31T09:41:00.000Z, for 1m0s: " +
+				"a worker takes its task in 1m0s."},
 		{pending(time.Minute), task{State: "scheduled", Left: -30.0004},
 			"It is overdue by 1m0s: no worker has claimed its task for 30s. Check that a worker runs." + sweep},
 		{pending(time.Minute), task{State: "leased", Left: -30.0004},
@@ -106,8 +108,8 @@ func TestSentence(t *testing.T) {
 		{pending(time.Second), task{State: "scheduled", Left: 60, Attempts: 1, Error: "a deadlock."},
 			"It is overdue by 1s: a worker takes its task in 1m0s after 1 failed attempts (a deadlock)." + sweep},
 		{pending(12 * time.Second), task{State: "dead", Attempts: 10, Error: "no."},
-			"It is overdue by 12s: its task is a dead letter after 10 failed attempts (no), and an operator can redrive it." +
-				sweep},
+			"It is overdue by 12s: its task is a dead letter after 10 failed attempts (no), " +
+				"and an operator can redrive it." + sweep},
 		{blocked, task{State: "scheduled"},
 			"It is overdue by 1s: the seat is locked by the session 1. It times out after that."},
 		{app.FoundRow{Status: "paid", DueAt: at, EndedAt: &paid, EndedBy: "provider"}, task{},

@@ -55,7 +55,8 @@ func newProxiedShop(t *testing.T) (direct, proxied *shop, proxy *faulttest.Proxy
 // cutNext resets the next connection over which PostgreSQL tells that it has committed a batch. It calls onCut before.
 func cutNext(proxy *faulttest.Proxy, onCut func()) {
 	proxy.CutAt(func(answer []byte) bool {
-		committed := bytes.Contains(answer, []byte("COMMIT\x00")) && bytes.HasSuffix(answer, []byte("Z\x00\x00\x00\x05I"))
+		committed := bytes.Contains(answer, []byte("COMMIT\x00")) &&
+			bytes.HasSuffix(answer, []byte("Z\x00\x00\x00\x05I"))
 		if committed {
 			onCut()
 		}
@@ -109,8 +110,8 @@ func TestAnswerIsLostBeforeLongLock(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestLockedProductDelaysNoNeighbours locks two products for long. The other placements of a batch are placed meanwhile,
-// and so is a later one. Those of the locked products are placed when the lock is released.
+// TestLockedProductDelaysNoNeighbours locks two products for long. The other placements of a batch are placed
+// meanwhile, and so is a later one. Those of the locked products are placed when the lock is released.
 func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
 	locked, other, free := s.Product(t, 100), s.Product(t, 100), s.Product(t, 100)

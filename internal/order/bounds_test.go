@@ -15,9 +15,9 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// TestRejectionNamesOpenOrders has a customer place an order in each state, and then one of more units than are left. The
-// rejection names the orders that are open: those that are pending, and not due yet. The contract has the members of the
-// problem. TestDecide has the rejections by the bounds.
+// TestRejectionNamesOpenOrders has a customer place an order in each state, and then one of more units than are left.
+// The rejection names the orders that are open: those that are pending, and not due yet. The contract has the members
+// of the problem. TestDecide has the rejections by the bounds.
 func TestRejectionNamesOpenOrders(t *testing.T) {
 	t.Parallel()
 	s := newHTTPShop(t)

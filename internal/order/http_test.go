@@ -85,7 +85,9 @@ func (s *httpShop) sends(t *testing.T, status int, request, body string, headers
 }
 
 // rejects sends a request that must be answered with a problem of a class.
-func (s *httpShop) rejects(t *testing.T, class rest.Class, request, body string, headers ...string) *httptest.ResponseRecorder {
+func (s *httpShop) rejects(
+	t *testing.T, class rest.Class, request, body string, headers ...string,
+) *httptest.ResponseRecorder {
 	t.Helper()
 	a := s.sends(t, class.Status, request, body, headers...)
 	if p := decode[rest.Problem](t, a); p.Type != "/problems/"+class.Code {

@@ -14,8 +14,8 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestLockedProductLeavesConnections cancels more orders of a locked product than the pool has connections. Nobody has to
-// wait for a connection. Placements have few lanes, so that they cannot take all connections.
+// TestLockedProductLeavesConnections cancels more orders of a locked product than the pool has connections. Nobody has
+// to wait for a connection. Placements have few lanes, so that they cannot take all connections.
 func TestLockedProductLeavesConnections(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 1000)

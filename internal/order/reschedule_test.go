@@ -126,7 +126,8 @@ func TestRescheduleOverHTTP(t *testing.T) {
 	s.sends(t, 200, path, strings.ToLower(body(deadline.UTC(), "why")))
 	events, err := s.Events(t.Context(), customer, o.ID)
 	if err != nil || len(events) != 2 || events[1].Reason != "a strike" || !events[1].Deadline.Equal(deadline) {
-		t.Errorf("the events are %+v, %v; want one move, with the deadline and the reason of the first request", events, err)
+		t.Errorf("the events are %+v, %v; want one move, with the deadline and the reason of the first request",
+			events, err)
 	}
 	for name, test := range map[string]struct {
 		body, pointer string

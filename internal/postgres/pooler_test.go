@@ -47,7 +47,8 @@ func TestPgBouncer(t *testing.T) {
 	session, err := postgres.Connect(pooled + describes)
 	testenv.Must(t, err)
 	defer session.Close()
-	if err := session.PingContext(t.Context()); err == nil || !strings.Contains(err.Error(), "migrate with the address of") {
+	err = session.PingContext(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "migrate with the address of") {
 		t.Errorf("a session for migrations fails with %v, want that it says how to migrate", err)
 	}
 

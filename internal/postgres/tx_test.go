@@ -129,8 +129,8 @@ func TestTransactWithEndedContext(t *testing.T) {
 // deadlock raises the error of a deadlock.
 const deadlock = `DO $$ BEGIN RAISE EXCEPTION 'a deadlock' USING ERRCODE = '40P01'; END $$`
 
-// TestTransactAfterDeadlock has a transaction end with a deadlock. The function runs again, and only its second run has an
-// effect.
+// TestTransactAfterDeadlock has a transaction end with a deadlock. The function runs again, and only its second run
+// has an effect.
 func TestTransactAfterDeadlock(t *testing.T) {
 	db := openGorm(t, 1)
 	count, runs := newTable(t, db), 0

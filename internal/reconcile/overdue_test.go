@@ -39,8 +39,8 @@ func TestSweepInOutage(t *testing.T) {
 	}
 }
 
-// TestSweepOfRandomRows sweeps a random sequence of rows twice. The first sweep times out all good rows, and both count the
-// others. If each statement of a sweep fails with the code of an outage, no row counts.
+// TestSweepOfRandomRows sweeps a random sequence of rows twice. The first sweep times out all good rows, and both
+// count the others. If each statement of a sweep fails with the code of an outage, no row counts.
 func TestSweepOfRandomRows(t *testing.T) {
 	f := newFixture(t, 1)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -92,8 +92,8 @@ func TestReportStaysShort(t *testing.T) {
 }
 
 // TestStatementsForRowsThatFail counts statements. One sweep finds the rows that cannot be timed out, and the next
-// sweeps spend few statements on them, or none until a retry is due. When the cause is gone, one sweep times out all of
-// them.
+// sweeps spend few statements on them, or none until a retry is due. When the cause is gone, one sweep times out all
+// of them.
 func TestStatementsForRowsThatFail(t *testing.T) {
 	const pause = (retryPause + 1) * retryBudget // longer than after any retry
 	synctest.Test(t, func(t *testing.T) {

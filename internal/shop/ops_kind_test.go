@@ -29,7 +29,8 @@ const (
 	noRowsSQL  = `SELECT $2::uuid AS id, $1::timestamptz AS due_at, $3::bigint AS left_us LIMIT least($4::bigint, 0)`
 )
 
-// withKind returns a process that serves the operators' API. It has the kinds of task of another process, and one more.
+// withKind returns a process that serves the operators' API. It has the kinds of task of another process, and one
+// more.
 func withKind(t *testing.T, a *app.Process, name string, rows timeout.Rows) *app.Process {
 	t.Helper()
 	b := *a.Base
@@ -43,7 +44,8 @@ func withKind(t *testing.T, a *app.Process, name string, rows timeout.Rows) *app
 	return p
 }
 
-// TestSeveralKinds has a process with a second kind: the operators' API, the doctor's checks and the sweeps include both.
+// TestSeveralKinds has a process with a second kind: the operators' API, the doctor's checks and the sweeps include
+// both.
 func TestSeveralKinds(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
 	o := validOptions()

@@ -46,10 +46,11 @@ func validOptions() shop.Serve {
 	return o
 }
 
-// TestOptions checks the error about options of serve. The flags of each row follow the required ones, and replace them.
+// TestOptions checks the error about options of serve. The flags of each row follow the required ones, and replace
+// them.
 func TestOptions(t *testing.T) {
-	const noServers = "missing SHOP_HTTP_ADDR (--http-addr); missing SHOP_DATABASE_URL (--database-url), SHOP_REDIS_URL " +
-		"(--redis-url)"
+	const noServers = "missing SHOP_HTTP_ADDR (--http-addr); missing SHOP_DATABASE_URL (--database-url), " +
+		"SHOP_REDIS_URL (--redis-url)"
 	for _, test := range []struct {
 		flags string
 		want  []string // parts of the error; nil if the options are valid
@@ -70,7 +71,8 @@ func TestOptions(t *testing.T) {
 		{"--roles=worker --http-addr= --database-url= --redis-url=", []string{noServers}},
 		{"--http-addr=localhost", []string{"SHOP_HTTP_ADDR (--http-addr)", "missing port"}},
 		{"--redis-url=none", []string{"SHOP_REDIS_URL (--redis-url) is wrong", "redis://[user:password@]host:port"}},
-		{"--database-url=mysql://shop@db/shop", []string{"SHOP_DATABASE_URL (--database-url) is wrong, want postgres://"}},
+		{"--database-url=mysql://shop@db/shop",
+			[]string{"SHOP_DATABASE_URL (--database-url) is wrong, want postgres://"}},
 		{"--queue-shards=1025", []string{"SHOP_QUEUE_SHARDS", "1 to 1024"}},
 		{"--roles=", []string{"SHOP_ROLES"}},
 		{"--order-timeout=999ms", []string{"SHOP_ORDER_TIMEOUT (--order-timeout) is 999ms, want 1s to 720h"}},
@@ -78,8 +80,9 @@ func TestOptions(t *testing.T) {
 		{"--order-timeout=-1h", []string{"SHOP_ORDER_TIMEOUT"}},
 		{"--order-extension=720h1ns", []string{"SHOP_ORDER_EXTENSION (--order-extension)", "want 0s to 720h"}},
 		{"--order-extension=-1ns", []string{"SHOP_ORDER_EXTENSION"}},
-		{"--order-extension=1m --max-extensions=0", []string{"SHOP_MAX_EXTENSIONS (--max-extensions) is 0, want 1 to 1000; " +
-			"without extensions set SHOP_ORDER_EXTENSION (--order-extension) to 0s"}},
+		{"--order-extension=1m --max-extensions=0",
+			[]string{"SHOP_MAX_EXTENSIONS (--max-extensions) is 0, want 1 to 1000; " +
+				"without extensions set SHOP_ORDER_EXTENSION (--order-extension) to 0s"}},
 		{"--max-extensions=1001", []string{"SHOP_MAX_EXTENSIONS", "1001"}},
 		{"--max-open-orders=-1 --max-open-units=-2",
 			[]string{"SHOP_MAX_OPEN_ORDERS (--max-open-orders) is -1, want at least 1, or 0 for no bound",
@@ -109,8 +112,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestExitCodes runs commands that end before they serve. TestOptions has further wrong values. After exit code 2 the caller must change the command line or
-// the environment, and the message says which option.
+// TestExitCodes runs commands that end before they serve. TestOptions has further wrong values. After exit code 2 the
+// caller must change the command line or the environment, and the message says which option.
 func TestExitCodes(t *testing.T) {
 	database := "--database-url=" + testenv.Postgres(t)
 	serve := func(args ...string) []string {
@@ -130,7 +133,8 @@ func TestExitCodes(t *testing.T) {
 		{"invalid duration in the environment", map[string]string{"SHOP_ORDER_TIMEOUT": "soon"}, []string{"serve"}, 2,
 			[]string{"SHOP_ORDER_TIMEOUT", "soon"}},
 		{"several wrong values", nil, serve(
-			"--database-url=mysql://shop:hunter2@db/shop", "--database-conns=1", "--redis-url=http://:hunter2@cache", "--queue-shards=0",
+			"--database-url=mysql://shop:hunter2@db/shop", "--database-conns=1",
+			"--redis-url=http://:hunter2@cache", "--queue-shards=0",
 			"--roles=api,cook", "--log-level=loud", "--order-timeout=1ms", "--reconcile-schedule=often",
 		), 2, []string{
 			"SHOP_DATABASE_URL", "SHOP_DATABASE_CONNS", "SHOP_REDIS_URL", "SHOP_QUEUE_SHARDS", "SHOP_ROLES", `"cook"`,

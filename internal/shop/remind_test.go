@@ -228,7 +228,8 @@ func TestReminderIsScheduled(t *testing.T) {
 	rdb, err := delay.Connect(testenv.Redis(t), nil)
 	testenv.Must(t, err)
 	b := &app.Base{
-		Config: app.Config{QueueShards: 1}, Redis: rdb, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+		Config: app.Config{QueueShards: 1}, Redis: rdb,
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	}
 	defer rdb.Close()
 	reminders, err := remind.New(b, remind.Config{Kind: shop.RemindKind, Timeout: time.Hour})

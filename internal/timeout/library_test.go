@@ -99,7 +99,8 @@ func (l *library) book(t *testing.T) string {
 func (l *library) loan(t *testing.T, book string, in time.Duration) string {
 	t.Helper()
 	id := keyset.NewID().String()
-	testenv.Exec(t, l.db, `INSERT INTO loans (id, book_id, due_at) VALUES ($1, $2, now() + $3 * interval '1 microsecond')`, id,
-		book, in.Microseconds())
+	testenv.Exec(t, l.db,
+		`INSERT INTO loans (id, book_id, due_at) VALUES ($1, $2, now() + $3 * interval '1 microsecond')`,
+		id, book, in.Microseconds())
 	return id
 }

@@ -28,7 +28,8 @@ func TestLockedSharedRow(t *testing.T) {
 	release := testenv.HoldLock(t, l.other, `UPDATE books SET free = 0 WHERE id = $1`, lockedBook)
 	outcomes, err := l.Handle(t.Context(), tasksOf(ids[0], ids[1], "no uuid"))
 	if err != nil || len(outcomes) != 3 || outcomes[1] != delay.Done() || outcomes[2] != delay.Done() {
-		t.Fatalf("Handle returns %+v, %v; want the loan of the free book done, and the task without a loan", outcomes, err)
+		t.Fatalf("Handle returns %+v, %v; want the loan of the free book and the task without a loan done", outcomes,
+			err)
 	}
 	retryBetween(t, outcomes[0], 500*time.Millisecond, 1500*time.Millisecond)
 	if n := testenv.Query[int](t, l.db, `SELECT free FROM books WHERE id = $1`, freeBook); n != 1 {

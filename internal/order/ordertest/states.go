@@ -25,7 +25,8 @@ const ExpireSQL = `
 func (s *Shop) Pass(t testing.TB, id uuid.UUID, d time.Duration) {
 	t.Helper()
 	s.Exec(t, `
-		UPDATE orders SET created_at = created_at - passed, expires_at = expires_at - passed, hold_until = hold_until - passed
+		UPDATE orders SET created_at = created_at - passed, expires_at = expires_at - passed,
+		       hold_until = hold_until - passed
 		FROM (SELECT $2::bigint * interval '1 us' AS passed) AS time WHERE id = $1`, id, d.Microseconds())
 }
 
