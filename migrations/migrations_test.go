@@ -149,24 +149,6 @@ func message(err error) string {
 	return err.Error()
 }
 
-// TestFailedMigration applies a file whose last statement fails, because its table exists.
-func TestFailedMigration(t *testing.T) {
-	db, files := empty(t), binary(1, 3)
-	parts := migrations.Set{Name: "parts", Files: files}
-	_, err := parts.Up(t.Context(), db)
-	testenv.Must(t, err)
-	before := migrationtest.Schema(t, db)
-	files["00004_clash.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nCREATE TABLE half ();\nCREATE TABLE " +
-		"part_3 ();\n")}
-	applied, err := parts.Up(t.Context(), db)
-	if !strings.Contains(message(err), `00004_clash.sql: ERROR: relation "part_3" already exists`) || len(applied) > 0 {
-		t.Errorf("Up applies %v, error %v; want none and an error that names the file and the table", applied, err)
-	}
-	if got := migrationtest.Schema(t, db); got != before {
-		t.Errorf("after the failure the schema is\n%s\nwant it unchanged:\n%s", got, before)
-	}
-}
-
 // TestMigrationsGiveWay has a transaction read a table that a migration changes. The migration must fail soon, so that
 // later statements on the table go on. It succeeds after the transaction.
 func TestMigrationsGiveWay(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"example.com/shop/internal/testenv"
 )
 
 func TestCheckSecret(t *testing.T) {
@@ -63,9 +65,7 @@ func TestSecrets(t *testing.T) {
 	files := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(files, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	mounted, padded := file("mounted", secret+"\n"), file("padded", " \t\r\n"+secret+"\r\n\n")
@@ -101,9 +101,7 @@ func TestSecrets(t *testing.T) {
 					t.Setenv("SHOP_SOME_KEY_FILE", test.file)
 				}
 				parser, err := NewParser(Program{Name: "shop", Out: io.Discard, Err: io.Discard}, &commands)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				_, err = Parse(parser, args)
 				if got := commands.Serve.SomeKey; (err == nil) != (test.wantErr == nil) || err == nil && got != test.want {
 					t.Fatalf("got %q, %v; want %q", got, err, test.want)

@@ -28,9 +28,7 @@ func newRedis(t testing.TB) redis.UniversalClient {
 func connect(t testing.TB, url string) redis.UniversalClient {
 	t.Helper()
 	server, err := parseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	options := withLimits(server)
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = time.Minute, time.Minute, time.Minute
 	rdb := open(options)
@@ -50,9 +48,7 @@ func onEachRedis(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient
 func newQueue(t testing.TB, rdb redis.UniversalClient, shards int) *Queue {
 	t.Helper()
 	q, err := NewQueue(rdb, "test.kind", shards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return q
 }
 
@@ -61,9 +57,7 @@ func redisTime(t testing.TB, q *Queue) int64 {
 	t.Helper()
 	us, err := redis.NewScript(`local t = redis.call('TIME') return t[1] * 1000000 + t[2]`).
 		Run(t.Context(), q.rdb, []string{q.shards[0].due}).Int64()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return us
 }
 
@@ -72,5 +66,25 @@ func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
+	}
+}
+
+// do sends a command to Redis, and fails the test after an error.
+func do(t testing.TB, q *Queue, args ...any) {
+	t.Helper()
+	if err := q.rdb.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+func mustSchedule(t testing.TB, q *Queue, msgs ...Message) {
+	t.Helper()
+	testenv.Must(t, q.Schedule(t.Context(), msgs...))
+}
+
+func emptyQueue(t testing.TB, q *Queue) {
+	t.Helper()
+	for _, s := range q.shards {
+		do(t, q, "DEL", s.due, s.leased, s.dead, s.attempts, s.errs, s.marker)
 	}
 }

@@ -23,9 +23,7 @@ import (
 func newOutbox(t testing.TB) *Outbox {
 	t.Helper()
 	db, err := sql.Open("pgx", testenv.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	t.Cleanup(func() { db.Close() })
 	return NewOutbox(db, "test.kind")
 }
@@ -33,21 +31,16 @@ func newOutbox(t testing.TB) *Outbox {
 // write inserts outbox rows of a given age, due in an hour.
 func write(t testing.TB, o *Outbox, age time.Duration, ids ...string) {
 	t.Helper()
-	_, err := o.db.ExecContext(t.Context(), `
+	testenv.Exec(t, o.db, `
 		INSERT INTO outbox (kind, task_id, due_at, created_at)
 		SELECT $1, id, now() + interval '1 hour', now() - $2 * interval '1 microsecond' FROM unnest($3::text[]) AS id`,
 		o.kind, age.Microseconds(), ids)
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func backlog(t testing.TB, o *Outbox) int64 {
 	t.Helper()
 	n, _, err := o.Backlog(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return n
 }
 
@@ -66,9 +59,7 @@ func TestRelayPublishesMessagesOlderThanTheGrace(t *testing.T) {
 		t.Fatalf("relayed %d messages, %v; want 2", n, err)
 	}
 	locations, err := q.Locate(t.Context(), []string{"a", "b", "young", "theirs"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for i, want := range []TaskState{Scheduled, Scheduled, Absent, Absent} {
 		if locations[i].State != want {
 			t.Errorf("task %d is %+v, want state %v", i, locations[i], want)
@@ -98,14 +89,8 @@ func TestOutboxPlans(t *testing.T) {
 	t.Cleanup(func() { db.Close() })
 	o := NewOutbox(db, "test.kind")
 	fill := func() {
-		_, err := db.ExecContext(t.Context(), `
-			INSERT INTO outbox (kind, task_id, due_at) SELECT $1, gen_random_uuid(), now()
-				FROM generate_series(1, 10000)`, o.kind)
-		testenv.Must(t, err)
-	}
-	exec := func(statement string) {
-		_, err := db.ExecContext(t.Context(), statement)
-		testenv.Must(t, err)
+		testenv.Exec(t, db, `INSERT INTO outbox (kind, task_id, due_at)
+			SELECT $1, gen_random_uuid(), now() FROM generate_series(1, 10000)`, o.kind)
 	}
 	check := func(state string) {
 		t.Helper()
@@ -122,14 +107,14 @@ func TestOutboxPlans(t *testing.T) {
 		}
 	}
 	check("no statistics")
-	exec(`ANALYZE outbox`)
+	testenv.Exec(t, db, `ANALYZE outbox`)
 	check("statistics of an empty table")
 	fill()
-	exec(`DELETE FROM outbox`)
-	exec(`ANALYZE outbox`)
+	testenv.Exec(t, db, `DELETE FROM outbox`)
+	testenv.Exec(t, db, `ANALYZE outbox`)
 	check("statistics of dead rows")
 	fill()
-	exec(`ANALYZE outbox`)
+	testenv.Exec(t, db, `ANALYZE outbox`)
 	check("statistics of a backlog")
 }
 
@@ -192,26 +177,20 @@ func TestRelaysShareTheOutbox(t *testing.T) {
 	}
 }
 
-// TestRelaySkipsLockedRows has another relay hold the oldest row. The relay publishes the other one, and does not wait.
+// TestRelaySkipsLockedRows has another relay hold the oldest row. The relay publishes the other one, and does not
+// wait.
 func TestRelaySkipsLockedRows(t *testing.T) {
 	o, q := newOutbox(t), newQueue(t, newRedis(t), 1)
 	write(t, o, 2*time.Hour, "locked")
 	write(t, o, time.Hour, "free")
-	tx, err := o.db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), `SELECT FROM outbox WHERE task_id = 'locked' FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	testenv.HoldLock(t, o.db, `SELECT FROM outbox WHERE task_id = 'locked' FOR UPDATE`)
 	if n, _, err := newRelay(q, o).runOnce(t.Context()); n != 1 || err != nil {
 		t.Errorf("relayed %d messages, %v; want the one that is free", n, err)
 	}
 }
 
-// TestBadShardDelaysNoOther has the key of a shard have a wrong type, and more messages of that shard in the outbox than
-// a batch has. The messages of the other shard reach Redis, by the relay and by the publisher.
+// TestBadShardDelaysNoOther has the key of a shard have a wrong type, and more messages of that shard in the outbox
+// than a batch has. The messages of the other shard reach Redis, by the relay and by the publisher.
 func TestBadShardDelaysNoOther(t *testing.T) {
 	o, q := newOutbox(t), newQueue(t, newRedis(t), 2)
 	var bad, good []string
@@ -316,15 +295,13 @@ func upsert(t testing.TB, o *Outbox, id string, in time.Duration) Message {
 		VALUES ($1, $2, clock_timestamp() + $3 * interval '1 microsecond')
 		ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 		RETURNING due_at, clock_timestamp()`, o.kind, id, in.Microseconds()).Scan(&due, &now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return At(id, due, now)
 }
 
-// TestRowPulledForwardBetweenPublishAndDelete moves the due time of a row forward after the publisher has published the
-// row, and before the publisher deletes it. The row must stay: otherwise Redis would deliver the task at its old due
-// time.
+// TestRowPulledForwardBetweenPublishAndDelete moves the due time of a row forward after the publisher has published
+// the row, and before the publisher deletes it. The row must stay: otherwise Redis would deliver the task at its old
+// due time.
 func TestRowPulledForwardBetweenPublishAndDelete(t *testing.T) {
 	o, q := newOutbox(t), newQueue(t, newRedis(t), 1)
 	p := newPublisher(q, o, 30*time.Second)
@@ -386,9 +363,7 @@ func TestDeleteComparesDueTimes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			row := upsert(t, o, name, time.Minute)
 			before := backlog(t, o)
-			if err := o.Delete(t.Context(), []Message{test.message(row)}); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, o.Delete(t.Context(), []Message{test.message(row)}))
 			if deleted := backlog(t, o) < before; deleted != test.deleted {
 				t.Errorf("the row was deleted: %v, want %v", deleted, test.deleted)
 			}
@@ -396,31 +371,18 @@ func TestDeleteComparesDueTimes(t *testing.T) {
 	}
 }
 
-// TestDeleteSkipsLockedRows has a transaction pull a row forward while the publisher deletes it. The publisher does not
-// wait for the transaction, and the row stays.
+// TestDeleteSkipsLockedRows has a transaction pull a row forward while the publisher deletes it. The publisher does
+// not wait for the transaction, and the row stays.
 func TestDeleteSkipsLockedRows(t *testing.T) {
 	o := newOutbox(t)
 	free, locked := upsert(t, o, "free", time.Hour), upsert(t, o, "locked", time.Hour)
-	tx, err := o.db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), `UPDATE outbox SET due_at = now() WHERE task_id = 'locked'`); err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Delete(t.Context(), []Message{locked, free}); err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	commit := testenv.HoldLock(t, o.db, `UPDATE outbox SET due_at = now() WHERE task_id = 'locked'`)
+	testenv.Must(t, o.Delete(t.Context(), []Message{locked, free}))
+	commit()
 	if n := backlog(t, o); n != 1 {
 		t.Errorf("%d rows are left, want the row that was locked", n)
 	}
-	if err := o.Delete(t.Context(), []Message{locked}); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, o.Delete(t.Context(), []Message{locked}))
 	if n := backlog(t, o); n != 1 {
 		t.Errorf("%d rows are left, want the row that was pulled forward", n)
 	}
@@ -431,9 +393,7 @@ func TestDeleteSkipsLockedRows(t *testing.T) {
 func TestBreaker(t *testing.T) {
 	server := testenv.RedisServer(t)
 	o, q := newOutbox(t), newQueue(t, connect(t, server.URL()), 1)
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, server.Kill())
 	write(t, o, 0, "a")
 	var lines testenv.LogBuffer
 	p := NewPublisher(q, o, slog.New(slog.NewTextHandler(&lines, nil)), nil)
@@ -456,9 +416,7 @@ func TestBreaker(t *testing.T) {
 	if n := backlog(t, o); n != 1 {
 		t.Errorf("%d rows, want the row of the message that is not in Redis", n)
 	}
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, server.Restart(t.Context()))
 	testenv.Eventually(t, "the breaker is closed", func() bool { return p.Publish(t.Context(), In("a", time.Hour)) })
 	log := lines.String()
 	if n := strings.Count(log, "not published"); n != breakerFailures-1 {

@@ -3,7 +3,7 @@ package delay
 import (
 	"context"
 	"fmt"
-	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -16,109 +16,98 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// at is a score: a time plus d. For a seeded score the time is since, which is Redis's time when the test began. For a
-// fresh score, which the operation computed, the time is some instant during the operation.
-type at struct {
-	d     time.Duration
-	fresh bool
-}
-
-func seeded(d time.Duration) at { return at{d: d} }
-func fresh(d time.Duration) at  { return at{d: d, fresh: true} }
-
-// state is the content of a shard, without its marker.
-type state struct {
-	due, leased, dead map[string]at
-	attempts          map[string]string
-	errors            map[string]string
-}
-
 const (
 	long  = time.Hour // much longer than a test takes
 	lease = 2 * long
 )
 
-func seed(t *testing.T, q *Queue, since int64, s state) {
+// operation is an operation on a queue, and what it gives. mine is a batch whose leases end at 2.
+type operation func(ctx context.Context, q *Queue, mine Batch) (any, error)
+
+// parts are the sets and hashes of a shard, in the order of a state.
+func parts(s shard) (names []string, keys map[string]string) {
+	return []string{"due", "leased", "dead", "attempts", "errors"}, map[string]string{
+		"due": s.due, "leased": s.leased, "dead": s.dead, "attempts": s.attempts, "errors": s.errs,
+	}
+}
+
+// writeState makes a state the content of shard 0. The test began at since, in microseconds.
+func writeState(t *testing.T, q *Queue, since int64, state string) {
 	t.Helper()
-	shard := q.shards[0]
-	for key, set := range map[string]map[string]at{shard.due: s.due, shard.leased: s.leased, shard.dead: s.dead} {
-		for id, at := range set {
-			score := float64(since + at.d.Microseconds())
-			if err := q.rdb.ZAdd(t.Context(), key, redis.Z{Score: score, Member: id}).Err(); err != nil {
-				t.Fatal(err)
+	_, keys := parts(q.shards[0])
+	for part := range strings.SplitSeq(state, ", ") {
+		name, members, _ := strings.Cut(part, " ")
+		for _, member := range strings.Fields(members) {
+			id, value, _ := strings.Cut(member, "=")
+			if name == "attempts" || name == "errors" {
+				do(t, q, "HSET", keys[name], id, value)
+				continue
 			}
-		}
-	}
-	for key, hash := range map[string]map[string]string{shard.attempts: s.attempts, shard.errs: s.errors} {
-		for id, v := range hash {
-			if err := q.rdb.HSet(t.Context(), key, id, v).Err(); err != nil {
-				t.Fatal(err)
+			text, later := strings.CutSuffix(value, "+")
+			hours, err := strconv.Atoi(text)
+			testenv.Must(t, err)
+			score := since + int64(hours)*long.Microseconds()
+			if later {
+				score++
 			}
+			do(t, q, "ZADD", keys[name], score, id)
 		}
 	}
 }
 
-// expect compares the content of shard 0 with want. The operation ran between from and to.
-func expect(t *testing.T, q *Queue, since, from, to int64, want state) {
+// readState returns the state of shard 0 after an operation between from and to.
+func readState(t *testing.T, q *Queue, since, from, to int64) string {
 	t.Helper()
-	shard := q.shards[0]
-	for name, set := range map[string]struct {
-		key  string
-		want map[string]at
-	}{
-		"due": {shard.due, want.due}, "leased": {shard.leased, want.leased}, "dead": {shard.dead, want.dead},
-	} {
-		members, err := q.rdb.ZRangeWithScores(t.Context(), set.key, 0, -1).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := map[string]int64{}
-		for _, z := range members {
-			got[z.Member.(string)] = int64(z.Score)
-		}
-		if !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(set.want))) {
-			t.Errorf("%s holds %v, want %v", name, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(set.want)))
-			continue
-		}
-		for id, at := range set.want {
-			low, high := since+at.d.Microseconds(), since+at.d.Microseconds()
-			if at.fresh {
-				low, high = from+at.d.Microseconds(), to+at.d.Microseconds()
+	names, keys := parts(q.shards[0])
+	var state []string
+	for _, name := range names {
+		var members []string
+		if name == "attempts" || name == "errors" {
+			hash, err := q.rdb.HGetAll(t.Context(), keys[name]).Result()
+			testenv.Must(t, err)
+			for id, value := range hash {
+				members = append(members, id+"="+value)
 			}
-			if got[id] < low || got[id] > high {
-				t.Errorf("%s has %s at %v, want %v", name, id,
-					time.Duration(got[id]-since)*time.Microsecond, at)
+		} else {
+			set, err := q.rdb.ZRangeWithScores(t.Context(), keys[name], 0, -1).Result()
+			testenv.Must(t, err)
+			for _, z := range set {
+				members = append(members, z.Member.(string)+hoursOf(int64(z.Score), since, from, to))
 			}
 		}
-	}
-	for name, hash := range map[string]struct {
-		key  string
-		want map[string]string
-	}{"attempts": {shard.attempts, want.attempts}, "errors": {shard.errs, want.errors}} {
-		got, err := q.rdb.HGetAll(t.Context(), hash.key).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !maps.Equal(got, hash.want) {
-			t.Errorf("%s holds %v, want %v", name, got, hash.want)
+		if slices.Sort(members); len(members) > 0 {
+			state = append(state, name+" "+strings.Join(members, " "))
 		}
 	}
+	return strings.Join(state, ", ")
 }
 
-// tokenAt returns the batch of a claim whose leases end at a seeded score.
-func tokenAt(since int64, d time.Duration) Batch {
-	return Batch{token: strconv.FormatInt(since+d.Microseconds(), 10)}
+// hoursOf returns a score in the form of a state: counted from the start of the test, or from the operation.
+func hoursOf(score, since, from, to int64) string {
+	hours := int64(math.Round(float64(score-since) / float64(long.Microseconds())))
+	switch at := hours * long.Microseconds(); {
+	case score == since+at:
+		return fmt.Sprintf("=%d", hours)
+	case score == since+at+1:
+		return fmt.Sprintf("=%d+", hours)
+	case from+at <= score && score <= to+at:
+		return fmt.Sprintf("~%d", hours)
+	}
+	return fmt.Sprintf("=%v", time.Duration(score-since)*time.Microsecond)
 }
 
-// TestQueueStates runs each operation on a queue with a given content, and compares the whole content afterwards.
+// TestQueueStates runs each operation of its table on a queue with a given content, and compares the whole content
+// afterwards. A state of the queue is the content of its sets and hashes: "due a=-1 b=2" says that task a was due an
+// hour before the start of the test, and b is due two hours after it; "=2+" is a microsecond later. A score with "~",
+// as in "leased c~2", counts from the operation. A lease that ends at 2 is that of the batch that each operation gets;
+// one that ends at another time is that of another worker.
 func TestQueueStates(t *testing.T) {
-	type sets = map[string]at
-	schedule := func(id string, left time.Duration) func(context.Context, *Queue, Batch) (any, error) {
+	schedule := func(id string, hours int) operation {
 		return func(ctx context.Context, q *Queue, _ Batch) (any, error) {
-			return nil, q.Schedule(ctx, In(id, left))
+			return nil, q.Schedule(ctx, In(id, time.Duration(hours)*long))
 		}
 	}
-	claim := func(limit int) func(context.Context, *Queue, Batch) (any, error) {
+	claim := func(limit int) operation {
 		return func(ctx context.Context, q *Queue, _ Batch) (any, error) {
 			b, err := q.Claim(ctx, 0, limit, lease)
 			got := ""
@@ -131,7 +120,7 @@ func TestQueueStates(t *testing.T) {
 			return got + b.Next.Round(long).String(), err
 		}
 	}
-	renew := func(ids ...string) func(context.Context, *Queue, Batch) (any, error) {
+	renew := func(ids ...string) operation {
 		return func(ctx context.Context, q *Queue, mine Batch) (any, error) {
 			for _, id := range ids {
 				mine.Tasks = append(mine.Tasks, Task{ID: id})
@@ -145,238 +134,103 @@ func TestQueueStates(t *testing.T) {
 			return ok, nil
 		}
 	}
-	ack := func(ids ...string) func(context.Context, *Queue, Batch) (any, error) {
+	ack := func(ids ...string) operation {
 		return func(ctx context.Context, q *Queue, mine Batch) (any, error) { return q.Ack(ctx, mine, ids...) }
 	}
-	retry := func(tasks ...Requeue) func(context.Context, *Queue, Batch) (any, error) {
+	retry := func(tasks ...Requeue) operation {
 		return func(ctx context.Context, q *Queue, mine Batch) (any, error) { return q.Retry(ctx, mine, tasks...) }
 	}
-	bury := func(tasks ...Burial) func(context.Context, *Queue, Batch) (any, error) {
-		return func(ctx context.Context, q *Queue, mine Batch) (any, error) { return q.Bury(ctx, mine, tasks...) }
+	bury := func(id, reason string) operation {
+		return func(ctx context.Context, q *Queue, mine Batch) (any, error) {
+			return q.Bury(ctx, mine, Burial{ID: id, Err: reason})
+		}
 	}
-	redrive := func(id string) func(context.Context, *Queue, Batch) (any, error) {
+	redrive := func(id string) operation {
 		return func(ctx context.Context, q *Queue, _ Batch) (any, error) { return q.Redrive(ctx, id) }
 	}
 
-	mine := seeded(lease) // the end of the lease of the batch that each operation gets
 	tests := map[string]struct {
-		before state
-		do     func(context.Context, *Queue, Batch) (any, error)
+		before string
+		do     operation
 		gives  any
-		after  state
+		after  string
 	}{
-		"schedule: new": {
-			do:    schedule("a", long),
-			after: state{due: sets{"a": fresh(long)}},
-		},
+		"schedule: new": {"", schedule("a", 1), nil, "due a~1"},
 		"schedule: overdue tasks are sorted by their due times": {
-			before: state{due: sets{"b": seeded(-long)}},
-			do:     schedule("a", -2*long),
-			after:  state{due: sets{"a": fresh(-2 * long), "b": seeded(-long)}},
-		},
-		"schedule: an earlier due time replaces a later one": {
-			before: state{due: sets{"a": seeded(2 * long)}},
-			do:     schedule("a", long),
-			after:  state{due: sets{"a": fresh(long)}},
-		},
-		"schedule: a later due time changes nothing": {
-			before: state{due: sets{"a": seeded(long)}},
-			do:     schedule("a", 2*long),
-			after:  state{due: sets{"a": seeded(long)}},
-		},
+			"due b=-1", schedule("a", -2), nil, "due a~-2 b=-1"},
+		"schedule: an earlier due time replaces a later one": {"due a=2", schedule("a", 1), nil, "due a~1"},
+		"schedule: a later due time changes nothing":         {"due a=1", schedule("a", 2), nil, "due a=1"},
 		"schedule: a leased task gets a second delivery": {
-			before: state{leased: sets{"a": mine}},
-			do:     schedule("a", 0),
-			after:  state{leased: sets{"a": mine}, due: sets{"a": fresh(0)}},
-		},
-		"schedule: a dead letter stays dead": {
-			before: state{dead: sets{"a": seeded(-long)}},
-			do:     schedule("a", 0),
-			after:  state{dead: sets{"a": seeded(-long)}},
-		},
+			"leased a=2", schedule("a", 0), nil, "due a~0, leased a=2"},
+		"schedule: a dead letter stays dead": {"dead a=-1", schedule("a", 0), nil, "dead a=-1"},
 
-		"claim: empty": {do: claim(10), gives: "never"},
-		"claim: nothing due": {
-			before: state{due: sets{"a": seeded(long)}},
-			do:     claim(10),
-			gives:  "1h0m0s",
-			after:  state{due: sets{"a": seeded(long)}},
-		},
+		"claim: empty":       {"", claim(10), "never", ""},
+		"claim: nothing due": {"due a=1", claim(10), "1h0m0s", "due a=1"},
 		"claim: the earliest first, up to the limit": {
-			before: state{due: sets{"a": seeded(-long), "b": seeded(-3 * long), "c": seeded(-2 * long)}},
-			do:     claim(2),
-			gives:  "b0 c0 0s",
-			after:  state{due: sets{"a": seeded(-long)}, leased: sets{"b": fresh(lease), "c": fresh(lease)}},
-		},
+			"due a=-1 b=-3 c=-2", claim(2), "b0 c0 0s", "due a=-1, leased b~2 c~2"},
 		"claim: returns failed attempts": {
-			before: state{due: sets{"a": seeded(-long)}, attempts: map[string]string{"a": "3"},
-				errors: map[string]string{"a": "why"}},
-			do:    claim(1),
-			gives: "a3 2h0m0s",
-			after: state{leased: sets{"a": fresh(lease)}, attempts: map[string]string{"a": "3"},
-				errors: map[string]string{"a": "why"}},
-		},
+			"due a=-1, attempts a=3, errors a=why", claim(1), "a3 2h0m0s", "leased a~2, attempts a=3, errors a=why"},
 		"claim: a leased task is not claimed; Next is the end of its lease": {
-			before: state{leased: sets{"a": seeded(long)}, due: sets{"b": seeded(2 * long)}},
-			do:     claim(10),
-			gives:  "1h0m0s",
-			after:  state{leased: sets{"a": seeded(long)}, due: sets{"b": seeded(2 * long)}},
-		},
-		"claim: an expired lease is claimed again": {
-			before: state{leased: sets{"a": seeded(-long), "b": seeded(long)}},
-			do:     claim(10),
-			gives:  "a0 1h0m0s",
-			after:  state{leased: sets{"a": fresh(lease), "b": seeded(long)}},
-		},
+			"due b=2, leased a=1", claim(10), "1h0m0s", "due b=2, leased a=1"},
+		"claim: an expired lease is claimed again": {"leased a=-1 b=1", claim(10), "a0 1h0m0s", "leased a~2 b=1"},
 		"claim: expired leases beyond the limit wait for the next claim": {
-			before: state{leased: sets{"a": seeded(-2 * long), "b": seeded(-long)}},
-			do:     claim(1),
-			gives:  "a0 0s",
-			after:  state{leased: sets{"a": fresh(lease), "b": seeded(-long)}},
-		},
+			"leased a=-2 b=-1", claim(1), "a0 0s", "leased a~2 b=-1"},
 		"claim: a second delivery waits for the end of the lease": {
-			before: state{leased: sets{"a": seeded(long)}, due: sets{"a": seeded(-long), "b": seeded(-long)}},
-			do:     claim(10),
-			gives:  "b0 1h0m0s",
-			after:  state{leased: sets{"a": seeded(long), "b": fresh(lease)}, due: sets{"a": seeded(long)}},
-		},
+			"due a=-1 b=-1, leased a=1", claim(10), "b0 1h0m0s", "due a=1, leased a=1 b~2"},
 		"claim: an expired lease and a second delivery make one delivery": {
-			before: state{leased: sets{"a": seeded(-long)}, due: sets{"a": seeded(-2 * long)}},
-			do:     claim(10),
-			gives:  "a0 2h0m0s",
-			after:  state{leased: sets{"a": fresh(lease)}},
-		},
+			"due a=-2, leased a=-1", claim(10), "a0 2h0m0s", "leased a~2"},
 		"claim: the end of an expired lease replaces a later due time": {
-			before: state{leased: sets{"a": seeded(-long)}, due: sets{"a": seeded(3 * long)}},
-			do:     claim(10),
-			gives:  "a0 2h0m0s",
-			after:  state{leased: sets{"a": fresh(lease)}},
-		},
+			"due a=3, leased a=-1", claim(10), "a0 2h0m0s", "leased a~2"},
 
 		"renew: the leases end later": {
-			before: state{leased: sets{"a": mine, "b": mine, "c": mine}, due: sets{"a": seeded(long)}},
-			do:     renew("a", "b"),
-			gives:  true,
-			after: state{leased: sets{"a": fresh(2 * long), "b": fresh(2 * long), "c": mine},
-				due: sets{"a": seeded(long)}},
-		},
+			"due a=1, leased a=2 b=2 c=2", renew("a", "b"), true, "due a=1, leased a~2 b~2 c=2"},
 		"renew: another worker's lease is not changed": {
-			before: state{leased: sets{"a": seeded(lease + time.Microsecond), "b": mine},
-				due: sets{"c": seeded(-long)}},
-			do:    renew("a", "b", "c"),
-			gives: true,
-			after: state{leased: sets{"a": seeded(lease + time.Microsecond), "b": fresh(2 * long)},
-				due: sets{"c": seeded(-long)}},
-		},
-		"renew: too late": {
-			before: state{leased: sets{"a": seeded(lease + time.Microsecond)}, due: sets{"b": seeded(-long)}},
-			do:     renew("a", "b"),
-			gives:  false,
-			after:  state{leased: sets{"a": seeded(lease + time.Microsecond)}, due: sets{"b": seeded(-long)}},
-		},
+			"due c=-1, leased a=2+ b=2", renew("a", "b", "c"), true, "due c=-1, leased a=2+ b~2"},
+		"renew: too late": {"due b=-1, leased a=2+", renew("a", "b"), false, "due b=-1, leased a=2+"},
 
-		"ack: removes the task": {
-			before: state{leased: sets{"a": mine, "b": mine}, attempts: map[string]string{"a": "2"},
-				errors: map[string]string{"a": "why"}},
-			do:    ack("a", "b"),
-			gives: 2,
-		},
+		"ack: removes the task": {"leased a=2 b=2, attempts a=2, errors a=why", ack("a", "b"), 2, ""},
 		"ack: another worker's lease is not changed": {
-			before: state{leased: sets{"a": seeded(lease + time.Microsecond), "b": mine},
-				attempts: map[string]string{"a": "2"}},
-			do:    ack("a", "b"),
-			gives: 1,
-			after: state{leased: sets{"a": seeded(lease + time.Microsecond)}, attempts: map[string]string{"a": "2"}},
-		},
-		"ack: too late, the task is due again": {
-			before: state{due: sets{"a": seeded(-long)}},
-			do:     ack("a"),
-			gives:  0,
-			after:  state{due: sets{"a": seeded(-long)}},
-		},
-		"ack: a second delivery stays": {
-			before: state{leased: sets{"a": mine}, due: sets{"a": seeded(long)}},
-			do:     ack("a"),
-			gives:  1,
-			after:  state{due: sets{"a": seeded(long)}},
-		},
+			"leased a=2+ b=2, attempts a=2", ack("a", "b"), 1, "leased a=2+, attempts a=2"},
+		"ack: too late, the task is due again": {"due a=-1", ack("a"), 0, "due a=-1"},
+		"ack: a second delivery stays":         {"due a=1, leased a=2", ack("a"), 1, "due a=1"},
 
 		"retry: without an error no failure is counted": {
-			before: state{leased: sets{"a": mine}, attempts: map[string]string{"a": "1"},
-				errors: map[string]string{"a": "old"}},
-			do:    retry(Requeue{ID: "a", In: long}),
-			gives: 1,
-			after: state{due: sets{"a": fresh(long)}, attempts: map[string]string{"a": "1"},
-				errors: map[string]string{"a": "old"}},
-		},
+			"leased a=2, attempts a=1, errors a=old", retry(Requeue{ID: "a", In: long}), 1,
+			"due a~1, attempts a=1, errors a=old"},
 		"retry: with an error a failure is counted": {
-			before: state{leased: sets{"a": mine, "b": mine}, attempts: map[string]string{"a": "1"},
-				errors: map[string]string{"a": "old"}},
-			do:    retry(Requeue{ID: "a", In: long, Err: "new"}, Requeue{ID: "b", In: 2 * long, Err: "first"}),
-			gives: 2,
-			after: state{
-				due:      sets{"a": fresh(long), "b": fresh(2 * long)},
-				attempts: map[string]string{"a": "2", "b": "1"}, errors: map[string]string{"a": "new", "b": "first"},
-			},
-		},
+			"leased a=2 b=2, attempts a=1, errors a=old",
+			retry(Requeue{ID: "a", In: long, Err: "new"}, Requeue{ID: "b", In: 2 * long, Err: "first"}), 2,
+			"due a~1 b~2, attempts a=2 b=1, errors a=new b=first"},
 		"retry: an earlier second delivery stays": {
-			before: state{leased: sets{"a": mine}, due: sets{"a": seeded(long)}},
-			do:     retry(Requeue{ID: "a", In: 2 * long}),
-			gives:  1,
-			after:  state{due: sets{"a": seeded(long)}},
-		},
+			"due a=1, leased a=2", retry(Requeue{ID: "a", In: 2 * long}), 1, "due a=1"},
 		"retry: another worker's lease is not changed": {
-			before: state{leased: sets{"a": seeded(long)}},
-			do:     retry(Requeue{ID: "a", In: 0, Err: "mine"}),
-			gives:  0,
-			after:  state{leased: sets{"a": seeded(long)}},
-		},
+			"leased a=1", retry(Requeue{ID: "a", Err: "mine"}), 0, "leased a=1"},
 
 		"bury: removes a second delivery": {
-			before: state{leased: sets{"a": mine}, due: sets{"a": seeded(long)}, attempts: map[string]string{"a": "9"}},
-			do:     bury(Burial{ID: "a", Err: "last"}),
-			gives:  1,
-			after: state{dead: sets{"a": fresh(0)}, attempts: map[string]string{"a": "10"},
-				errors: map[string]string{"a": "last"}},
-		},
+			"due a=1, leased a=2, attempts a=9", bury("a", "last"), 1, "dead a~0, attempts a=10, errors a=last"},
 		"bury: another worker's lease is not changed": {
-			before: state{leased: sets{"a": seeded(long)}, due: sets{"a": seeded(long)}},
-			do:     bury(Burial{ID: "a", Err: "last"}),
-			gives:  0,
-			after:  state{leased: sets{"a": seeded(long)}, due: sets{"a": seeded(long)}},
-		},
+			"due a=1, leased a=1", bury("a", "last"), 0, "due a=1, leased a=1"},
 
 		"redrive: due now, with no attempts": {
-			before: state{dead: sets{"a": seeded(-long)}, attempts: map[string]string{"a": "10"},
-				errors: map[string]string{"a": "last"}},
-			do:    redrive("a"),
-			gives: true,
-			after: state{due: sets{"a": fresh(0)}},
-		},
-		"redrive: no such dead letter": {
-			before: state{due: sets{"a": seeded(long)}, attempts: map[string]string{"a": "1"}},
-			do:     redrive("a"),
-			gives:  false,
-			after:  state{due: sets{"a": seeded(long)}, attempts: map[string]string{"a": "1"}},
-		},
+			"dead a=-1, attempts a=10, errors a=last", redrive("a"), true, "due a~0"},
+		"redrive: no such dead letter": {"due a=1, attempts a=1", redrive("a"), false, "due a=1, attempts a=1"},
 	}
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		q := newQueue(t, rdb, 1)
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
-				s := q.shards[0]
-				rdb.Del(t.Context(), s.due, s.leased, s.dead, s.attempts, s.errs)
+				emptyQueue(t, q)
 				since := redisTime(t, q)
-				seed(t, q, since, test.before)
+				writeState(t, q, since, test.before)
 				from := redisTime(t, q)
-				gives, err := test.do(t.Context(), q, tokenAt(since, lease))
-				if err != nil {
-					t.Fatal(err)
-				}
+				mine := Batch{token: strconv.FormatInt(since+lease.Microseconds(), 10)}
+				gives, err := test.do(t.Context(), q, mine)
+				testenv.Must(t, err)
 				// The test's clock and Redis's clock differ by rounding: allow a millisecond.
-				expect(t, q, since, from-1000, redisTime(t, q)+1000, test.after)
-				if gives != test.gives {
-					t.Errorf("returned %v, want %v", gives, test.gives)
+				after := readState(t, q, since, from-1000, redisTime(t, q)+1000)
+				if gives != test.gives || after != test.after {
+					t.Errorf("it gives %v, and the queue holds %q; want %v and %q", gives, after, test.gives,
+						test.after)
 				}
 			})
 		}
@@ -387,13 +241,9 @@ func TestDeadLettersLatestFirst(t *testing.T) {
 	q := newQueue(t, newRedis(t), 3)
 	for i := range 5 {
 		id := strconv.Itoa(i)
-		if err := q.Schedule(t.Context(), In(id, -time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.Schedule(t.Context(), In(id, -time.Second)))
 		b, err := q.Claim(t.Context(), q.shardOf(id), 1, lease)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		if _, err := q.Bury(t.Context(), b, Burial{ID: id, Err: "reason " + id}); err != nil {
 			t.Fatal(err)
 		}

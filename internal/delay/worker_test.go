@@ -38,18 +38,14 @@ func withMaxIdle(d time.Duration) func(*Worker) { return func(w *Worker) { w.max
 func scheduleNow(t testing.TB, q *Queue, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
-		if err := q.Schedule(t.Context(), In(id, -time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.Schedule(t.Context(), In(id, -time.Second)))
 	}
 }
 
 func depth(t testing.TB, q *Queue) Depth {
 	t.Helper()
 	d, err := q.Depth(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	d.OldestDue = 0
 	return d
 }
@@ -67,9 +63,7 @@ func (w *Worker) runOnce(ctx context.Context, shard int) (n int, err error) {
 func runOnce(t testing.TB, w *Worker) int {
 	t.Helper()
 	n, err := w.runOnce(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return n
 }
 
@@ -169,28 +163,6 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestSlowOutage handles a batch in an outage in which each error takes long. The handler's timeout ends the search,
-// and no attempt counts as failed.
-func TestSlowOutage(t *testing.T) {
-	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
-		for i := range 10 {
-			scheduleNow(t, q, strconv.Itoa(i))
-		}
-		calls := 0
-		w := newWorker(q, func(context.Context, []Task) ([]Outcome, error) {
-			calls++
-			<-time.After(3 * time.Second)
-			return nil, Outage(errors.New("too slow"), true)
-		}, WorkerConfig{})
-		runOnce(t, w)
-		attempts, err := q.rdb.HGetAll(t.Context(), q.shards[0].attempts).Result()
-		got, want := depth(t, q), (Depth{Scheduled: 10})
-		if err != nil || len(attempts) > 0 || got != want || calls != 3 {
-			t.Errorf("%d calls, attempts %v (%v), %+v; want 3 calls, and %+v", calls, attempts, err, got, want)
-		}
-	})
-}
-
 func TestOutcomes(t *testing.T) {
 	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
 		scheduleNow(t, q, "done", "early", "fails")
@@ -205,9 +177,7 @@ func TestOutcomes(t *testing.T) {
 		runOnce(t, w)
 
 		locations, err := q.Locate(t.Context(), []string{"done", "early", "fails"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		if p := locations[0]; p.State != Absent {
 			t.Errorf("done is %+v, want absent", p)
 		}
@@ -287,9 +257,7 @@ func TestEachDeliveredOnce(t *testing.T) {
 			w := newWorker(q, handle, WorkerConfig{}, withLease(time.Hour), withMaxIdle(100*time.Millisecond))
 			defer start(t, w)()
 		}
-		if err := q.Schedule(t.Context(), msgs...); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.Schedule(t.Context(), msgs...))
 		testenv.Eventually(t, "empty queue", func() bool { return depth(t, q) == Depth{} })
 		mu.Lock()
 		defer mu.Unlock()
@@ -302,26 +270,6 @@ func TestEachDeliveredOnce(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestDeadWorkersLeaseExpires delivers the task of a killed worker to another worker when the lease has ended.
-func TestDeadWorkersLeaseExpires(t *testing.T) {
-	q := newQueue(t, newRedis(t), 1)
-	scheduleNow(t, q, "a")
-	killed, err := q.Claim(t.Context(), 0, 10, 300*time.Millisecond)
-	if err != nil || len(killed.Tasks) != 1 {
-		t.Fatalf("claimed %v, %v; want one task", killed.Tasks, err)
-	}
-	var delivered atomic.Int64
-	w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
-		delivered.Add(1)
-		return sameForAll(tasks, Done()), nil
-	}, WorkerConfig{}, withMaxIdle(time.Hour)) // the worker must know when the lease ends
-	defer start(t, w)()
-	testenv.Eventually(t, "delivered again", func() bool { return delivered.Load() == 1 })
-	if n, err := q.Ack(t.Context(), killed, "a"); err != nil || n != 0 {
-		t.Errorf("the dead worker acknowledged %d tasks, %v; want 0", n, err)
-	}
 }
 
 // TestDrain stops a worker while its handler works.
@@ -379,9 +327,7 @@ func TestRedisOutOfMemory(t *testing.T) {
 	q := newQueue(t, connect(t, server.URL()), 1)
 	scheduleNow(t, q, "done", "again", "dead", "expires")
 	for setting, value := range map[string]string{"maxmemory-policy": "noeviction", "maxmemory": "1"} {
-		if err := q.rdb.ConfigSet(t.Context(), setting, value).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.rdb.ConfigSet(t.Context(), setting, value).Err())
 	}
 	if err := q.Schedule(t.Context(), In("new", time.Hour)); err == nil {
 		t.Error("Schedule succeeded without memory")
@@ -417,40 +363,6 @@ func simulate(t *testing.T, test func(t *testing.T, q *Queue, server *miniredis.
 		}))
 		defer rdb.Close()
 		test(t, newQueue(t, rdb, 1), server)
-	})
-}
-
-// TestHalfAnHour runs a worker for 31 minutes of a simulated clock. It delivers tasks within a millisecond of their due
-// times, and not before them.
-func TestHalfAnHour(t *testing.T) {
-	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
-		began := time.Now()
-		late := map[string]time.Duration{}
-		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
-			for _, task := range tasks {
-				after, err := time.ParseDuration(task.ID)
-				if err != nil {
-					return nil, err
-				}
-				late[task.ID] = time.Since(began) - after
-			}
-			return sameForAll(tasks, Done()), nil
-		}, WorkerConfig{Loops: 1})
-		defer start(t, w)()
-		for _, after := range []time.Duration{30 * time.Minute, 10 * time.Minute, 10*time.Minute + 7*time.Microsecond} {
-			if err := q.Schedule(t.Context(), In(after.String(), after)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		sleep(t.Context(), 31*time.Minute)
-		if len(late) != 3 {
-			t.Fatalf("delivered %v, want all three", late)
-		}
-		for id, d := range late {
-			if d < 0 || d > time.Millisecond {
-				t.Errorf("%s was late by %v, want 0 to 1 ms", id, d)
-			}
-		}
 	})
 }
 
@@ -494,9 +406,7 @@ const claimCommands = 4
 // has.
 func TestIdleShard(t *testing.T) {
 	simulate(t, func(t *testing.T, q *Queue, server *miniredis.Miniredis) {
-		if err := q.Schedule(t.Context(), In("a", 2*time.Hour)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.Schedule(t.Context(), In("a", 2*time.Hour)))
 		defer start(t, newWorker(q, nil, WorkerConfig{Loops: 5}, withMaxIdle(time.Minute)))()
 		sleep(t.Context(), time.Second)
 		before := server.CommandCount()
@@ -525,9 +435,7 @@ func TestLoopsTakeTurns(t *testing.T) {
 			return sameForAll(tasks, Done()), nil
 		}, WorkerConfig{Loops: loops}, withTimeout(time.Minute), withMaxIdle(time.Hour))
 		for i := range loops + 1 {
-			if err := q.Schedule(t.Context(), In(strconv.Itoa(i), time.Duration(i+1)*time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, q.Schedule(t.Context(), In(strconv.Itoa(i), time.Duration(i+1)*time.Second)))
 		}
 		defer start(t, w)()
 		sleep(t.Context(), 30*time.Second)
@@ -671,9 +579,7 @@ func TestLostWakeUp(t *testing.T) {
 		scheduleNow(t, q, "a")
 		sleep(ctx, 10*time.Minute)
 		cancel()
-		if err := loops.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, loops.Wait())
 		if want := []time.Duration{time.Minute, time.Minute + 3*time.Second}; !slices.Equal(delivered, want) {
 			t.Errorf("delivered after %v, want %v: at the next claim, and at the retry", delivered, want)
 		}
@@ -693,14 +599,10 @@ func TestRedisClockJumpsAhead(t *testing.T) {
 			return sameForAll(tasks, Done()), nil
 		}, WorkerConfig{}, withMaxIdle(time.Hour))
 		defer start(t, w)()
-		if err := q.Schedule(t.Context(), In("before the jump", 10*time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.Schedule(t.Context(), In("before the jump", 10*time.Minute)))
 		sleep(t.Context(), time.Minute)
 		server.SetTime(time.Now().Add(20 * time.Minute))
-		if err := q.Schedule(t.Context(), In("after the jump", 0)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, q.Schedule(t.Context(), In("after the jump", 0)))
 		sleep(t.Context(), time.Minute)
 		want := map[string]time.Duration{"before the jump": time.Minute, "after the jump": time.Minute}
 		if !maps.Equal(delivered, want) {
@@ -713,9 +615,7 @@ func TestRedisClockJumpsAhead(t *testing.T) {
 // shard has. A wake-up makes the worker try again at once.
 func TestFailingClaims(t *testing.T) {
 	simulate(t, func(t *testing.T, q *Queue, server *miniredis.Miniredis) {
-		if err := server.Set(q.shards[0].due, "not a sorted set"); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, server.Set(q.shards[0].due, "not a sorted set"))
 		delivered := make(chan struct{}, 1)
 		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
 			delivered <- struct{}{}
@@ -738,16 +638,4 @@ func TestFailingClaims(t *testing.T) {
 			t.Errorf("the task was delivered %v after its wake-up, want at once", d)
 		}
 	})
-}
-
-func TestBackoff(t *testing.T) {
-	for attempts, middle := range map[int]time.Duration{
-		0: time.Second, 1: 2 * time.Second, maxAttempts - 2: 256 * time.Second,
-	} {
-		for range 100 {
-			if got := backoff(attempts); got < middle/2 || got > middle*3/2 {
-				t.Fatalf("backoff(%d) = %v, want %v ± half", attempts, got, middle)
-			}
-		}
-	}
 }

@@ -20,6 +20,7 @@ type Proxy struct {
 	delay    time.Duration // of each piece of data, in both directions
 	cut      bool          // new connections are reset
 	halfOpen bool          // new connections are accepted, but reach no server
+	cutAt    func(answer []byte) bool
 	links    map[*link]bool
 	done     sync.WaitGroup
 }
@@ -63,6 +64,14 @@ func (p *Proxy) Cut() {
 	for l := range p.links {
 		l.reset()
 	}
+}
+
+// CutAt resets the first connection over which the server sends an answer for which at returns true, and does not pass
+// the answer on.
+func (p *Proxy) CutAt(at func(answer []byte) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cutAt = at
 }
 
 // HalfOpen drops the data of all connections and, until Heal, of new ones, while both sides stay open. The connections
@@ -154,6 +163,10 @@ func (p *Proxy) pump(l *link, to, from net.Conn) {
 		n, err := from.Read(buf)
 		p.mu.Lock()
 		delay, dead := p.delay, l.dead
+		if p.cutAt != nil && from == l.server && p.cutAt(buf[:n]) {
+			p.cutAt = nil
+			l.reset()
+		}
 		p.mu.Unlock()
 		if dead {
 			// If this side closes the connection, the other side stays open.

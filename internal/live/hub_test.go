@@ -2,7 +2,6 @@ package live
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -76,9 +75,7 @@ func (p *process) notify(topic, id string) { p.notifier.Add(notification{topic, 
 func connect(t *testing.T, redisURL string) *redis.Client {
 	t.Helper()
 	opts, err := redis.ParseURL(redisURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	opts.DisableIdentity = true
 	return redis.NewClient(opts)
 }
@@ -111,13 +108,9 @@ func (p *process) listen(t *testing.T, topic string) <-chan string {
 func (p *process) request(t *testing.T, topic string) (status int, body io.ReadCloser) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/"+topic, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	resp, err := (&http.Client{Transport: &http.Transport{}}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	t.Cleanup(func() { resp.Body.Close() })
 	if got := resp.Header.Get("Content-Type"); resp.StatusCode == http.StatusOK && got != "text/event-stream" {
 		t.Errorf("content type of the stream is %q, want text/event-stream", got)
@@ -187,73 +180,36 @@ func TestHubWithoutRedis(t *testing.T) {
 	redis.Kill()
 	next(t, events, hubIsNotLive)
 	p.notify("alice", "lost")
-	if err := redis.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, redis.Restart(t.Context()))
 	next(t, events, hubIsLive)
 	p.notify("alice", "1")
 	next(t, events, changedEvent("1"))
 }
 
-// TestHubThatCannotListen starts a hub while Redis is away. It logs that once.
-func TestHubThatCannotListen(t *testing.T) {
+// TestQuietHub counts the pings of a hub that receives no notifications for a minute of a simulated clock.
+func TestQuietHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		server := miniredis.NewMiniRedis()
+		defer server.Close()
 		rdb := redis.NewClient(&redis.Options{
-			Dialer:                   func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed },
+			Dialer:                   func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+			DisableIdentity:          true,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
 		defer rdb.Close()
-		var log bytes.Buffer
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		hub := newHub(rdb, names, slog.New(slog.NewTextHandler(&log, nil)), prometheus.NewRegistry())
-		if err := hub.run(ctx); err != nil {
-			t.Error(err)
+		hub := newHub(rdb, names, noLog, prometheus.NewRegistry())
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- hub.run(ctx) }()
+		<-time.After(time.Second)
+		before := server.CommandCount()
+		<-time.After(time.Minute)
+		if n := server.CommandCount() - before; n != 20 || !hub.live {
+			t.Errorf("the hub sent %d commands in a minute, and is live: %v; want 20, and true", n, hub.live)
 		}
-		if lines := strings.Count(log.String(), "cannot listen"); lines != 1 {
-			t.Errorf("the hub logged %d times that it cannot listen, want once:\n%s", lines, log.String())
-		}
+		cancel()
+		testenv.Must(t, <-ended)
 	})
-}
-
-// TestQuietHub counts the pings of a hub that receives no notifications for a minute of a simulated clock.
-func TestQuietHub(t *testing.T) {
-	const want = 20
-	for subscribers := range 2 {
-		synctest.Test(t, func(t *testing.T) {
-			server := miniredis.NewMiniRedis()
-			defer server.Close()
-			rdb := redis.NewClient(&redis.Options{
-				Dialer:                   func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
-				DisableIdentity:          true,
-				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-			})
-			defer rdb.Close()
-			hub := newHub(rdb, names, noLog, prometheus.NewRegistry())
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- hub.run(ctx) }()
-			for range subscribers {
-				if _, err := hub.subscribe("alice"); err != nil {
-					t.Fatal(err)
-				}
-			}
-			<-time.After(time.Second)
-			before := server.CommandCount()
-			<-time.After(time.Minute)
-			if n := server.CommandCount() - before; n != want {
-				t.Errorf("the hub with %d subscribers sent %d commands in a minute, want %d", subscribers, n, want)
-			}
-			if !hub.live || hub.count != subscribers {
-				t.Errorf("the hub is live: %v, with %d subscribers; want true, with %d", hub.live, hub.count,
-					subscribers)
-			}
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		})
-	}
 }
 
 // TestStreamsEndAtShutdown stops a process with an open stream. The stream ends, and the process rejects new ones.
@@ -295,13 +251,9 @@ func TestOldestStreamIsReplaced(t *testing.T) {
 func TestHubDropsSlowSubscribers(t *testing.T) {
 	h := newHub(nil, names, noLog, prometheus.NewRegistry())
 	slow, err := h.subscribe("slow")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	quick, err := h.subscribe("quick")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for range 1000 {
 		h.receive(`[{"topic":"slow","id":"1"},{"topic":"quick","id":"2"}]`)
 		<-quick.messages

@@ -3,26 +3,15 @@ package order_test
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"net"
 	"net/url"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/internal/testenv/parttest"
 )
-
-// sessionLockTimeout is the lock_timeout of the sessions of [postgres.Open]. A batch that waits this long for a lock
-// has ignored the shorter limit for batches.
-const sessionLockTimeout = 3 * time.Second
 
 // checkPlacedOnce checks that the answers are new orders, and that the database has exactly these orders, each with
 // all its rows. The tasks may be left to the relay.
@@ -52,133 +41,38 @@ func (s *shop) newCustomers(n int, product uuid.UUID) (requests []request) {
 	return requests
 }
 
-// TestBatchWhoseTransactionsFail has PostgreSQL end the first two transactions of a batch to resolve deadlocks, or all
-// of them. It also has an administrator end the sessions of the first two. A trigger does both.
-func TestBatchWhoseTransactionsFail(t *testing.T) {
-	t.Parallel()
-	const deadlock = `RAISE EXCEPTION 'deadlock' USING ERRCODE = 'deadlock_detected'`
-	const shutdown = `PERFORM pg_terminate_backend(pg_backend_pid())`
-	for name, test := range map[string]struct {
-		failure string
-		times   int
-		want    string
-	}{
-		"deadlocks":           {deadlock, 2, "[placed placed placed]"},
-		"deadlocks forever":   {deadlock, 1000, "[unavailable unavailable unavailable]"},
-		"terminated sessions": {shutdown, 2, "[placed placed placed]"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newShop(t)
-			s.Exec(t, `CREATE SEQUENCE transactions`)
-			s.Exec(t, fmt.Sprintf(`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-				IF nextval('transactions') <= %d THEN %s; END IF; RETURN NULL; END $$`, test.times, test.failure))
-			s.Exec(t, `CREATE TRIGGER fail AFTER INSERT ON order_items EXECUTE FUNCTION fail()`)
-			requests := s.newCustomers(3, s.Product(t, 100))
-			results := s.placeInOneBatch(t, requests...)
-			if got := fmt.Sprint(results); got != test.want {
-				t.Errorf("answers are %s, want %s", got, test.want)
-			}
-			if n := testenv.Query[int](t, s.DB, `SELECT last_value FROM transactions`); n != 3 {
-				t.Errorf("the batch took %d transactions, want 3", n)
-			}
-			if results[0].err == nil {
-				s.checkPlacedOnce(t, requests, results)
-			}
-		})
-	}
-}
-
-// answerCutter is a proxy before PostgreSQL. After cutNext it closes one connection instead of passing on the server's
-// answer to a batch of placements, which is committed then.
-type answerCutter struct {
-	t      *testing.T
-	target string
-	ln     net.Listener
-	done   sync.WaitGroup
-
-	mu    sync.Mutex
-	onCut func() // called at the next cut; nil: nothing is cut
-}
-
-// newAnswerCutter starts a proxy, and returns it with the database's URL through it.
-func newAnswerCutter(t *testing.T, databaseURL string) (*answerCutter, string) {
+// newProxiedShop returns a shop, and another one that reaches the database of the first one through a proxy.
+func newProxiedShop(t *testing.T) (direct, proxied *shop, proxy *faulttest.Proxy) {
 	t.Helper()
-	u, err := url.Parse(databaseURL)
+	direct = newShop(t)
+	u, err := url.Parse(direct.URL)
 	testenv.Must(t, err)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	testenv.Must(t, err)
-	p := &answerCutter{t: t, target: u.Host, ln: ln}
-	p.done.Go(func() {
-		for {
-			client, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			p.done.Go(func() { p.serve(client) })
-		}
-	})
-	t.Cleanup(func() {
-		ln.Close()
-		p.done.Wait()
-	})
-	u.Host = ln.Addr().String()
-	return p, u.String()
+	proxy = faulttest.NewProxy(t, u.Host)
+	u.Host = proxy.Addr()
+	return direct, newShopAt(t, u.String()), proxy
 }
 
-func (p *answerCutter) cutNext(onCut func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.onCut = onCut
-}
-
-func (p *answerCutter) serve(client net.Conn) {
-	defer client.Close()
-	server, err := net.Dial("tcp", p.target)
-	if err != nil {
-		p.t.Error(err)
-		return
-	}
-	defer server.Close()
-	p.done.Go(func() {
-		defer server.Close()
-		_, _ = io.Copy(server, client)
+// cutNext resets the next connection over which PostgreSQL tells that it has committed a batch. It calls onCut before.
+func cutNext(proxy *faulttest.Proxy, onCut func()) {
+	proxy.CutAt(func(answer []byte) bool {
+		committed := bytes.Contains(answer, []byte("COMMIT\x00")) &&
+			bytes.HasSuffix(answer, []byte("Z\x00\x00\x00\x05I"))
+		if committed {
+			onCut()
+		}
+		return committed
 	})
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := server.Read(buf)
-		if err != nil || p.cuts(buf[:n]) {
-			return
-		}
-		if _, err := client.Write(buf[:n]); err != nil {
-			return
-		}
-	}
-}
-
-// cuts reports whether an answer is to be cut. After cutNext it cuts the next answer that tells of a commit.
-func (p *answerCutter) cuts(answer []byte) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	committed := bytes.Contains(answer, []byte("COMMIT\x00")) && bytes.HasSuffix(answer, []byte("Z\x00\x00\x00\x05I"))
-	if p.onCut == nil || !committed {
-		return false
-	}
-	p.onCut()
-	p.onCut = nil
-	return true
 }
 
 // TestBatchWhoseAnswerIsLost cuts the connection after PostgreSQL has committed a batch. The orders are placed once,
 // and the callers get them as new ones.
 func TestBatchWhoseAnswerIsLost(t *testing.T) {
-	direct := newShop(t)
-	proxy, proxied := newAnswerCutter(t, direct.URL)
-	s := newShopAt(t, proxied)
+	direct, s, proxy := newProxiedShop(t)
 	product := direct.Product(t, 10)
 	for _, n := range []int{1, 6} {
 		orders := testenv.Query[int](t, direct.DB, `SELECT count(*) FROM orders`)
 		committed := -1
-		proxy.cutNext(func() { committed = testenv.Query[int](t, direct.DB, `SELECT count(*) FROM orders`) - orders })
+		cutNext(proxy, func() { committed = testenv.Query[int](t, direct.DB, `SELECT count(*) FROM orders`) - orders })
 		requests := s.newCustomers(n, product)
 		requests[n-1].IdempotencyKey = ""
 		s.checkPlacedOnce(t, requests, s.placeInOneBatch(t, requests...))
@@ -190,7 +84,7 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	// The lost transaction has also rejected an order, and replayed one.
 	before := testenv.Query[uuid.UUID](t, direct.DB,
 		`SELECT customer_id FROM orders WHERE idempotency_key IS NOT NULL ORDER BY id LIMIT 1`)
-	proxy.cutNext(func() {})
+	cutNext(proxy, func() {})
 	results := s.placeInOneBatch(t, wants(s.Customer(t), line(product, 2)), wants(s.Customer(t), line(product, 2)),
 		wantsWithKey(before, "key 0", line(product, 1)), wants(s.Customer(t), line(product, 1)))
 	if got, want := fmt.Sprint(results), "[placed out-of-stock replayed placed]"; got != want {
@@ -202,12 +96,10 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 // TestAnswerIsLostBeforeLongLock cuts the connection after PostgreSQL has committed an order of the last unit, and has
 // another session lock the product for longer than a batch waits. The placement finds its order nevertheless.
 func TestAnswerIsLostBeforeLongLock(t *testing.T) {
-	direct := newShop(t)
-	proxy, proxied := newAnswerCutter(t, direct.URL)
-	s := newShopAt(t, proxied)
+	direct, s, proxy := newProxiedShop(t)
 	product := direct.Product(t, 1)
 	release := func() {}
-	proxy.cutNext(func() {
+	cutNext(proxy, func() {
 		release = testenv.HoldLock(t, direct.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
 	})
 	results := s.placeInOneBatch(t, wants(s.Customer(t), line(product, 1)))
@@ -218,52 +110,8 @@ func TestAnswerIsLostBeforeLongLock(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// failOrders makes PostgreSQL raise an error for each order of 7 units. options says when the trigger fires.
-func (s *shop) failOrders(t *testing.T, trigger, options string) {
-	t.Helper()
-	s.Exec(t, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		IF NEW.quantity = 7 THEN RAISE EXCEPTION 'a bad order'; END IF; RETURN NEW; END $$`)
-	s.Exec(t, `CREATE `+trigger+` fail AFTER INSERT ON order_items `+options+` FOR EACH ROW EXECUTE FUNCTION fail()`)
-}
-
-// TestBadOrderFailsAlone places batches with orders that make the statement, or the commit, fail.
-func TestBadOrderFailsAlone(t *testing.T) {
-	t.Parallel()
-	for name, trigger := range map[string][2]string{
-		"at the statement": {"TRIGGER", ""},
-		"at the commit":    {"CONSTRAINT TRIGGER", "DEFERRABLE INITIALLY DEFERRED"},
-	} {
-		for _, bad := range [][]int{{5}, {0, 1}, {0}, {11}, {2, 7, 9}}[:testenv.Rounds(2, 5)] {
-			t.Run(fmt.Sprint(name, bad), func(t *testing.T) {
-				s := newShop(t)
-				s.failOrders(t, trigger[0], trigger[1])
-				product := s.Product(t, 100)
-				requests := s.newCustomers(12, product)
-				for _, i := range bad {
-					requests[i].Lines[0].Quantity = 7
-				}
-				results := s.placeInOneBatch(t, requests...)
-				for n, i := range bad {
-					err := results[i-n].err
-					if err == nil || !strings.Contains(err.Error(), "a bad order") ||
-						rest.AsError(err).Class != rest.Internal {
-						t.Errorf("placement %d returns %v, want an internal error that wraps that of PostgreSQL", i,
-							err)
-					}
-					results = append(results[:i-n:i-n], results[i-n+1:]...)
-					requests = append(requests[:i-n:i-n], requests[i-n+1:]...)
-				}
-				s.checkPlacedOnce(t, requests, results)
-				if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`); n != len(requests) {
-					t.Errorf("there are %d orders, want %d", n, len(requests))
-				}
-			})
-		}
-	}
-}
-
-// TestLockedProductDelaysNoNeighbours locks two products for long. The other placements of a batch are placed at once,
-// and so is a later one. Those of the locked products are placed when the lock is released.
+// TestLockedProductDelaysNoNeighbours locks two products for long. The other placements of a batch are placed
+// meanwhile, and so is a later one. Those of the locked products are placed when the lock is released.
 func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
 	locked, other, free := s.Product(t, 100), s.Product(t, 100), s.Product(t, 100)
@@ -277,9 +125,8 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	b := s.startBatch(t, t.Context(), requests...)
 	for _, i := range []int{0, 1, 5} {
 		<-b.done[i]
-		if r := b.results[i]; r.err != nil || r.after >= sessionLockTimeout {
-			t.Errorf("placement %d of the free product returns error %v after %v, want an order before the "+
-				"lock_timeout of a session, %v", i, r.err, r.after, sessionLockTimeout)
+		if err := b.results[i].err; err != nil {
+			t.Errorf("placement %d of the free product returns error %v, want an order", i, err)
 		}
 	}
 	s.MustPlace(t, s.Customer(t), line(free, 1))
@@ -292,49 +139,4 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	}
 	release()
 	s.checkPlacedOnce(t, requests, b.wait())
-}
-
-// TestLockedCustomerDelaysNoNeighbours keeps the lock of a customer, as a process that hangs does. The other placements
-// of the batch are placed soon, and their tasks are due at the deadlines of the orders. The placement of the customer is rejected. A busy machine has
-// three attempts: if the batch waits for the lock, each takes too long.
-func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
-	s := newShop(t)
-	var slowest time.Duration
-	for range 3 {
-		if slowest = s.placeBesideLockedCustomer(t); slowest < sessionLockTimeout {
-			return
-		}
-	}
-	t.Errorf("a placement of another customer takes %v, want less than the lock_timeout of a session, %v", slowest,
-		sessionLockTimeout)
-}
-
-// placeBesideLockedCustomer places a batch in which one customer is locked. It returns the longest time of the others.
-func (s *shop) placeBesideLockedCustomer(t *testing.T) (slowest time.Duration) {
-	t.Helper()
-	customer, product := s.Customer(t), s.Product(t, 100)
-	defer testenv.HoldLock(t, s.DB, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`,
-		customer.String())()
-	requests := s.newCustomers(8, product)
-	requests[5].customer = customer
-	b := s.startBatch(t, t.Context(), requests...)
-	results := b.wait()
-	if got := parttest.ClassOf(results[5].err); got != rest.Unavailable {
-		t.Errorf("the placement of the locked customer returns %v, want code %s", results[5], rest.Unavailable.Code)
-	}
-	results, requests = slices.Delete(results, 5, 6), slices.Delete(requests, 5, 6)
-	s.checkPlacedOnce(t, requests, results)
-	due := map[string]time.Time{}
-	for _, m := range s.awaitPublished(t) {
-		due[m.ID] = m.Due()
-	}
-	for i, r := range results {
-		slowest = max(slowest, r.after)
-		left := r.order.DueAt.Sub(r.order.ServerTime)
-		at, found := due[r.order.ID.String()]
-		if late := at.Sub(b.began.Add(r.after + left)); !found || late > 0 {
-			t.Errorf("the task of placement %d is published: %v; it is due %v late", i, found, late)
-		}
-	}
-	return slowest
 }

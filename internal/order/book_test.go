@@ -243,23 +243,3 @@ func TestAuditFindsWrongBooks(t *testing.T) {
 		})
 	}
 }
-
-// TestBookInBatches books more orders than fit into one batch, by two bookers at the same time.
-func TestBookInBatches(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	s.PendingOrders(t, s.Customer(t), 1_200)
-	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer'`)
-	errs := make(chan error, 2)
-	for range 2 {
-		go func() {
-			_, err := s.Store.Book(t.Context())
-			errs <- err
-		}()
-	}
-	testenv.Must(t, <-errs)
-	testenv.Must(t, <-errs)
-	s.CheckInvariants(t, 0)
-	s.bookAll(t)
-	s.CheckInvariants(t, 0)
-}

@@ -1,7 +1,6 @@
 package order_test
 
 import (
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,51 +15,37 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// TestRejectionNamesOpenOrders has a customer place an order in each state, and then one that is too many. It names the
-// orders that are open: those that are pending, and not due yet. The contract has the members of the problem.
+// TestRejectionNamesOpenOrders has a customer place an order in each state, and then one of more units than are left.
+// The rejection names the orders that are open: those that are pending, and not due yet. The contract has the members
+// of the problem. TestDecide has the rejections by the bounds.
 func TestRejectionNamesOpenOrders(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		bounds   bounds
-		quantity int
-		class    rest.Class
-	}{
-		"no bounds":           {bounds{}, 20, order.OutOfStock},
-		"the bound of orders": {bounds{orders: 6}, 1, order.TooManyOpen},
-		"the bound of units":  {bounds{units: 6}, 1, order.TooManyOpen},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newHTTPShop(t, test.bounds.set)
-			customer, product := s.Customer(t), s.Product(t, 20)
-			s.MustPlace(t, s.Customer(t), line(product, 1))     // another customer's order is neither counted nor named
-			place := func(states ...string) (ids []uuid.UUID) { // see [ordertest.Shop.Do]
-				for _, steps := range states {
-					id := s.MustPlace(t, customer, line(product, 1)).ID
-					s.Do(t, steps, customer, id)
-					ids = append(ids, id)
-				}
-				return ids
-			}
-			place("pay", "cancel", "pass 31m, time out", "hold, pay held")
-			place("pass 31m", "extend, pass 41m", "hold, pass 36m", "hold, pass 31m, release")
-			open := place("", "pass 29m", "extend, pass 31m", "hold", "hold, pass 31m", "extend, hold, pass 44m")
-			want := testenv.QueryAll[uuid.UUID](t, s.DB,
-				`SELECT id FROM orders WHERE id = ANY ($1) ORDER BY created_at DESC, id DESC`, open)
-
-			a := s.send(t, "POST", "/api/orders", orderBody(product, test.quantity),
-				"Authorization: Bearer "+s.token(t, customer))
-			got := decode[struct {
-				Open []uuid.UUID `json:"open_orders"`
-			}](t, a).Open
-			if p := a.problem(t); p.Type != "/problems/"+test.class.Code || a.status != http.StatusConflict ||
-				p.Title != test.class.Title || !slices.Equal(got, want) {
-				t.Errorf("%d units are answered with %d %s, want 409, %s and the open orders %v", test.quantity,
-					a.status, a.body, test.class.Code, want)
-			}
-			s.CheckInvariants(t, time.Hour)
-		})
+	s := newHTTPShop(t)
+	customer, product := s.Customer(t), s.Product(t, 20)
+	s.MustPlace(t, s.Customer(t), line(product, 1))     // another customer's order is not named
+	place := func(states ...string) (ids []uuid.UUID) { // see [ordertest.Shop.Do]
+		for _, steps := range states {
+			id := s.MustPlace(t, customer, line(product, 1)).ID
+			s.Do(t, steps, customer, id)
+			ids = append(ids, id)
+		}
+		return ids
 	}
+	place("pay", "cancel", "pass 31m, time out", "hold, pay held")
+	place("pass 31m", "extend, pass 41m", "hold, pass 36m", "hold, pass 31m, release")
+	open := place("", "pass 29m", "extend, pass 31m", "hold", "hold, pass 31m", "extend, hold, pass 44m")
+	want := testenv.QueryAll[uuid.UUID](t, s.DB,
+		`SELECT id FROM orders WHERE id = ANY ($1) ORDER BY created_at DESC, id DESC`, open)
+
+	a := s.rejects(t, order.OutOfStock, "POST /api/orders", orderBody(product, 20),
+		"Authorization: Bearer "+s.token(t, customer))
+	got := decode[struct {
+		Open []uuid.UUID `json:"open_orders"`
+	}](t, a).Open
+	if !slices.Equal(got, want) {
+		t.Errorf("20 units are answered with %s, want the open orders %v", a.Body, want)
+	}
+	s.CheckInvariants(t, time.Hour)
 }
 
 // TestOrderEndsWhilePlacementWaits has a placement wait for the lock of its product while the due time of another

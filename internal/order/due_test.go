@@ -1,7 +1,6 @@
 package order_test
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 )
 
@@ -32,15 +30,16 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 		{ID: uuid.NewString()}, {ID: strings.ToUpper(paid.String())}, {ID: alsoDue.String()},
 	}
 	outcomes, err := s.Handle(t.Context(), tasks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for i, want := range []delay.Outcome{0: delay.Done(), 1: delay.Done(), 2: delay.Done(),
 		3: delay.RetryIn(100 * time.Millisecond),
 		5: delay.Done(), 6: delay.Done(), 7: delay.Done()} {
 		if i != 4 && outcomes[i] != want {
 			t.Errorf("task %d, %s: %+v, want %+v", i, tasks[i].ID, outcomes[i], want)
 		}
+	}
+	if log := s.Log.String(); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "tasks=3") {
+		t.Errorf("the log of three tasks without an order is\n%s\nwant one warning with their number", log)
 	}
 	left, ok := outcomes[4].Retry()
 	if !ok || left > timeout || left < timeout-10*time.Second {
@@ -56,89 +55,6 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 			s.Available(t, a))
 	}
 	s.CheckInvariants(t, time.Hour) // the locked order is half an hour late
-}
-
-// backlog and lateness are the figures of orders.
-type (
-	backlog struct {
-		Pending       int     `json:"pending"`
-		OldestOverdue float64 `json:"oldest_overdue_seconds"`
-	}
-	lateness struct {
-		Worker     percentiles `json:"worker"`
-		Reconciler percentiles `json:"reconciler"`
-		Histogram  []bucket    `json:"histogram"`
-	}
-	percentiles struct {
-		Count int     `json:"count"`
-		P50   float64 `json:"p50_seconds"`
-		P99   float64 `json:"p99_seconds"`
-		Max   float64 `json:"max_seconds"`
-	}
-	bucket struct {
-		Below      *float64 `json:"below_seconds"`
-		Worker     int      `json:"worker"`
-		Reconciler int      `json:"reconciler"`
-	}
-)
-
-func (s *shop) backlog(t *testing.T) (b backlog) {
-	t.Helper()
-	testenv.Must(t, json.Unmarshal([]byte(testenv.Query[string](t, s.DB, order.BacklogSQL)), &b))
-	return b
-}
-
-func (s *shop) lateness(t *testing.T) (l lateness) {
-	t.Helper()
-	testenv.Must(t, json.Unmarshal([]byte(testenv.Query[string](t, s.DB, order.LatenessSQL)), &l))
-	return l
-}
-
-// TestFigures reads the backlog before and after timeouts, and the lateness of timeouts by both actors, of which one
-// has a bound of a bucket.
-func TestFigures(t *testing.T) {
-	s := newShop(t)
-	if l := s.lateness(t); l.Worker != (percentiles{}) || l.Reconciler != (percentiles{}) || len(l.Histogram) != 14 {
-		t.Errorf("without a timeout the lateness is %+v, want zeros and 14 buckets", l)
-	}
-	customer, product := s.Customer(t), s.Product(t, 10)
-	for range 4 {
-		s.Expire(t, s.MustPlace(t, customer, line(product, 1)).ID)
-	}
-	s.MustPlace(t, customer, line(product, 1))
-	if b := s.backlog(t); b.Pending != 5 || b.OldestOverdue < 1800 || b.OldestOverdue > 1900 {
-		t.Errorf("the backlog is %+v, want 5 pending and about 1800 s overdue", b)
-	}
-	if n, err := s.timeOut(t.Context(), 0, 10); n != 4 || err != nil || s.Available(t, product) != 9 {
-		t.Errorf("%d orders time out, %v, and %d units are available; want 4, and 9", n, err, s.Available(t, product))
-	}
-	if b := s.backlog(t); b != (backlog{Pending: 1}) {
-		t.Errorf("the backlog is %+v, want 1 pending and none overdue", b)
-	}
-	s.CheckInvariants(t, 0)
-	s.Exec(t, `
-		UPDATE orders SET ended_by = timeouts.actor, cancelled_at = due_at + timeouts.late
-		FROM (SELECT id, row_number() OVER () AS number FROM orders WHERE status = 'cancelled') AS numbered
-		JOIN (VALUES (1, 'worker', interval '1 ms'), (2, 'worker', '3 ms'), (3, 'worker', '2 ms'),
-		             (4, 'reconciler', '1 min')) AS timeouts (number, actor, late) USING (number)
-		WHERE orders.id = numbered.id`)
-	got := s.lateness(t)
-	if want := (percentiles{3, 0.002, 0.00298, 0.003}); got.Worker != want {
-		t.Errorf("the lateness of the worker is %+v, want %+v", got.Worker, want)
-	}
-	if want := (percentiles{1, 60, 60, 60}); got.Reconciler != want {
-		t.Errorf("the lateness of the reconciler is %+v, want %+v", got.Reconciler, want)
-	}
-	want := map[float64]bucket{0.002: {Worker: 1}, 0.005: {Worker: 2}, 0: {Reconciler: 1}}
-	for i, b := range got.Histogram {
-		below := 0.0
-		if b.Below != nil {
-			below, b.Below = *b.Below, nil
-		}
-		if b != want[below] || (below == 0) != (i == 13) {
-			t.Errorf("the bucket below %v s is %+v, want %+v; 0 is the last one", below, b, want[below])
-		}
-	}
 }
 
 // aYear is longer than the time until the due time of any row of the tests.

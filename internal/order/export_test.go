@@ -30,9 +30,6 @@ var (
 // The statements of the worker and the reconciler.
 var PendingSQL, CancelDueSQL = new(Service).Rows().Statements()
 
-// MaxPlacements is how many placements may wait or be placed before the service rejects further ones.
-const MaxPlacements = maxPlacements
-
 // Lanes are the lanes of a service's placements. A test holds them, so that it decides which placements make up a
 // batch.
 type Lanes struct {

@@ -88,7 +88,4 @@ func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 		t.Errorf("the order is %+v, %v; want it timed out at the end of its hold", o, err)
 	}
 	s.CheckInvariants(t, 0)
-	if late := s.lateness(t).Reconciler; late.Count != 1 || late.Max > 10 {
-		t.Errorf("lateness is %+v, want that of one timeout, from the end of the hold", late)
-	}
 }

@@ -44,8 +44,8 @@ func TestOverload(t *testing.T) {
 	}
 	for _, headers := range [][]string{nil, {auth}, {"Authorization: Bearer wrong"}} {
 		a := s.rejects(t, rest.Overloaded, "POST /api/orders", orderBody(product, 1), headers...)
-		if a.header.Get("Retry-After") != "1" {
-			t.Errorf("an order with headers %v is answered with %v, want Retry-After: 1", headers, a.header)
+		if a.Header().Get("Retry-After") != "1" {
+			t.Errorf("an order with headers %v is answered with %v, want Retry-After: 1", headers, a.Header())
 		}
 	}
 	if got := s.metrics(t)["orders_rejected_total overloaded"] - counted; got != 4 {

@@ -74,28 +74,6 @@ func TestPlaceRejected(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestPlaceWithSameKey repeats a placement with its idempotency key, also with the lines in another sequence. There is
-// not enough stock for a second order. The keys of another customer are others.
-func TestPlaceWithSameKey(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	customer, a, b := s.Customer(t), s.Product(t, 3), s.Product(t, 3)
-	first := s.placeInOneBatch(t, wantsWithKey(customer, "key", line(a, 2), line(b, 3)))[0].order
-	results := s.placeInOneBatch(t,
-		wantsWithKey(customer, "key", line(b, 3), line(a, 2)), wantsWithKey(customer, "key", line(a, 1)),
-		wantsWithKey(s.Customer(t), "key", line(a, 1)), wants(customer, line(a, 1)))
-	if got, want := fmt.Sprint(results), "[replayed idempotency-key-reused placed out-of-stock]"; got != want {
-		t.Fatalf("answers are %s, want %s", got, want)
-	}
-	if again := results[0].order; again.ID != first.ID || !slices.Equal(again.Items, first.Items) {
-		t.Errorf("the repeated placement returns %+v, want the order %+v", again, first)
-	}
-	if tasks := s.awaitPublished(t); len(tasks) != 2 {
-		t.Errorf("the tasks %v are published, want those of two orders", tasks)
-	}
-	s.CheckInvariants(t, 0)
-}
-
 // TestParallelPlacementsDoNotOversell has more customers order a product than there are units of it.
 func TestParallelPlacementsDoNotOversell(t *testing.T) {
 	s := newShop(t)

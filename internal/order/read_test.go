@@ -1,10 +1,8 @@
 package order_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -12,22 +10,6 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 )
-
-// TestWhereFindsOrders asks for an order by its id.
-func TestWhereFindsOrders(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	_, id := s.pending(t)
-	for text, want := range map[string]bool{
-		id.String(): true, strings.ToUpper(id.String()): true,
-		uuid.NewString(): false, "another": false, "": false,
-	} {
-		rows, err := s.Where(t.Context(), text)
-		if err != nil || len(rows) > 0 != want || want && rows[0].ID != id.String() {
-			t.Errorf("Where of %q returns %+v, %v; want the order %s: %v", text, rows, err, id, want)
-		}
-	}
-}
 
 // where returns what operators are told about an order.
 func where(t *testing.T, s *shop, id uuid.UUID) app.FoundRow {
@@ -103,38 +85,6 @@ func TestWhereIsLockedOrder(t *testing.T) {
 	})
 	if blocker := where(t, s, early).Blocker; blocker != "" {
 		t.Errorf("before the order is due, the blocker is %q, want none", blocker)
-	}
-}
-
-// TestWhereAreOverdueOrders lists overdue orders, the longest overdue first.
-func TestWhereAreOverdueOrders(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	customer, product := s.Customer(t), s.Product(t, 30)
-	place := func() uuid.UUID { return s.MustPlace(t, customer, line(product, 1)).ID }
-	place()
-	if rows, err := s.Where(t.Context(), ""); err != nil || len(rows) > 0 {
-		t.Errorf("the overdue orders are %+v, %v; want none", rows, err)
-	}
-	var want []string
-	for i := range 21 {
-		id := place()
-		s.Expire(t, id)
-		s.Pass(t, id, time.Duration(i)*time.Minute)
-		want = append(want, id.String())
-	}
-	slices.Reverse(want)
-	rows, err := s.Where(t.Context(), "")
-	testenv.Must(t, err)
-	var got []string
-	for _, row := range rows {
-		got = append(got, row.ID)
-		if !row.DueAt.Before(row.At) {
-			t.Errorf("the row %+v is listed, want it overdue", row)
-		}
-	}
-	if !slices.Equal(got, want[:20]) {
-		t.Errorf("the overdue orders are %v, want %v", got, want[:20])
 	}
 }
 

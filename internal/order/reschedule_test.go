@@ -52,29 +52,6 @@ func TestRescheduleOwesTheTask(t *testing.T) {
 	}
 }
 
-// TestRescheduleIsIdempotent repeats an operator's request.
-func TestRescheduleIsIdempotent(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	customer, id := s.pending(t)
-	deadline := time.Now().Add(time.Hour + 300*time.Nanosecond) // the database stores microseconds
-	for range 2 {
-		o, err := s.Reschedule(t.Context(), id, deadline, "the bank was away")
-		if err != nil || !o.ExpiresAt.Equal(deadline.Round(time.Microsecond)) ||
-			*o.ExtensionsLeft != ordertest.MaxExtensions {
-			t.Fatalf("Reschedule returns %+v, %v; want the deadline %v, and no extension used up", o, err, deadline)
-		}
-	}
-	events, err := s.Events(t.Context(), customer, id)
-	if err != nil || len(events) != 2 {
-		t.Fatalf("the events are %+v, %v; want a placement and a move", events, err)
-	}
-	if e := events[1]; e.Actor != order.Operator || e.Reason != "the bank was away" || e.Deadline == nil ||
-		!e.Deadline.Equal(deadline.Round(time.Microsecond)) {
-		t.Errorf("the event is %+v, want the deadline and the reason", e)
-	}
-}
-
 // TestRescheduleRaces moves deadlines between a moment from now and an hour from now, while customers pay, cancel and
 // extend, while other sessions hold, release and pay the orders, and while the worker and the reconciler time them out.
 // No order may end early or twice, and each ends after the races.
@@ -129,8 +106,8 @@ func TestRescheduleRaces(t *testing.T) {
 		SELECT type, count(*) AS n FROM order_trail GROUP BY type) AS trail`))
 }
 
-// TestRescheduleOverHTTP moves the deadline of an order as an operator, and sends requests with wrong bodies. Answers
-// are checked against the contract.
+// TestRescheduleOverHTTP moves the deadline of an order as an operator, repeats the request, and sends requests with
+// wrong bodies. Answers are checked against the contract.
 func TestRescheduleOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := newHTTPShop(t)
@@ -143,10 +120,15 @@ func TestRescheduleOverHTTP(t *testing.T) {
 	deadline := time.Now().Add(2 * time.Hour).Round(time.Microsecond)
 	moved := s.sends(t, 200, path, body(deadline, "a strike"))
 	if got := decode[order.Order](t, moved); !got.ExpiresAt.Equal(deadline) {
-		t.Errorf("the answer is %s, want the deadline %v", moved.body, deadline)
+		t.Errorf("the answer is %s, want the deadline %v", moved.Body, deadline)
 	}
 	s.sends(t, 200, path, body(deadline, strings.Repeat("ü", 500)))
 	s.sends(t, 200, path, strings.ToLower(body(deadline.UTC(), "why")))
+	events, err := s.Events(t.Context(), customer, o.ID)
+	if err != nil || len(events) != 2 || events[1].Reason != "a strike" || !events[1].Deadline.Equal(deadline) {
+		t.Errorf("the events are %+v, %v; want one move, with the deadline and the reason of the first request",
+			events, err)
+	}
 	for name, test := range map[string]struct {
 		body, pointer string
 	}{
@@ -160,8 +142,8 @@ func TestRescheduleOverHTTP(t *testing.T) {
 		"an unknown field": {`{"deadline": "2026-01-31T09:30:00Z", "reason": "why", "by": 3}`, "/by"},
 	} {
 		a := s.rejects(t, rest.Invalid, path, test.body)
-		if p := a.problem(t); len(p.Errors) != 1 || p.Errors[0].Pointer != test.pointer {
-			t.Errorf("%s: the answer is %s, want one error at %s", name, a.body, test.pointer)
+		if p := decode[rest.Problem](t, a); len(p.Errors) != 1 || p.Errors[0].Pointer != test.pointer {
+			t.Errorf("%s: the answer is %s, want one error at %s", name, a.Body, test.pointer)
 		}
 	}
 	s.Hold(t, o.ID)

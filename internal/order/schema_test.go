@@ -229,18 +229,14 @@ func checkViolations(t *testing.T, store *order.Store, full bool, bound time.Dur
 func TestSeedProducts(t *testing.T) {
 	s := newShop(t)
 	for range 2 {
-		if err := s.Store.SeedProducts(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, s.Store.SeedProducts(t.Context()))
 	}
 	products, err := s.Products(t.Context())
 	if err != nil || len(products) < 3 {
 		t.Fatalf("Products returns %d products, %v; want at least 3", len(products), err)
 	}
 	o := s.MustPlace(t, s.Customer(t), line(products[0].ID, 1))
-	if err := s.Store.SeedProducts(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, s.Store.SeedProducts(t.Context()))
 	if got := s.Available(t, products[0].ID); got != products[0].Available-1 || o.Currency != "EUR" {
 		t.Errorf("%d available in %s, want %d in EUR", got, o.Currency, products[0].Available-1)
 	}

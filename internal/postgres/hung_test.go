@@ -3,11 +3,11 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
-	"net"
 	"net/url"
 	"testing"
 	"time"
 
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
 )
@@ -24,8 +24,8 @@ func TestHungHost(t *testing.T) {
 	defer observer.Close()
 	defer testenv.Exec(t, observer,
 		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hung'`)
-	first, second := newProxy(t, address.Host), newProxy(t, address.Host)
-	address.Host = first.Addr().String() + "," + second.Addr().String()
+	first, second := faulttest.NewProxy(t, address.Host), faulttest.NewProxy(t, address.Host)
+	address.Host = first.Addr() + "," + second.Addr()
 	db, err := postgres.Open(t.Context(), address.String(), "hung", 2, nil, nil)
 	testenv.Must(t, err)
 	pool := pool(t, db)
@@ -49,7 +49,7 @@ func TestHungHost(t *testing.T) {
 				AND (wait_event = 'PgSleep' OR state = 'idle'
 					AND state_change < clock_timestamp() - interval '1100 ms')`) == 2
 	})
-	first.hang()
+	first.HalfOpen()
 	began := time.Now()
 	if _, err := pool.ExecContext(ctx, `SELECT 1`); err != nil {
 		t.Errorf("the next statement fails: %v, want it to use the other host", err)
@@ -95,55 +95,5 @@ func TestFailedPing(t *testing.T) {
 	testenv.Exec(t, pool, `SELECT 1`)
 	if n := pool.Stats().OpenConnections; n != 1 {
 		t.Errorf("the pool has %d sessions, want 1", n)
-	}
-}
-
-// proxy passes bytes between clients and a server until it hangs. Then it keeps the connections, and passes nothing
-// on.
-type proxy struct {
-	net.Listener
-	hung  chan struct{} // closed when the proxy hangs
-	ended <-chan struct{}
-}
-
-func newProxy(t *testing.T, server string) *proxy {
-	p := &proxy{Listener: listen(t), hung: make(chan struct{}), ended: t.Context().Done()}
-	go func() {
-		for {
-			client, err := p.Accept()
-			if err != nil {
-				return
-			}
-			upstream, err := net.Dial("tcp", server)
-			if err != nil {
-				client.Close()
-				continue
-			}
-			go p.pass(upstream, client)
-			go p.pass(client, upstream)
-		}
-	}()
-	return p
-}
-
-func (p *proxy) hang() { close(p.hung) }
-
-func (p *proxy) pass(to, from net.Conn) {
-	defer to.Close()
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		select {
-		case <-p.hung:
-			<-p.ended
-			return
-		default:
-		}
-		if err != nil {
-			return
-		}
-		if _, err := to.Write(buffer[:n]); err != nil {
-			return
-		}
 	}
 }

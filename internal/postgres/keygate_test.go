@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/testenv"
 )
 
 // TestKeyGate has 150 callers want one key of a gate with three slots: three enter, those that nobody makes room for
@@ -83,9 +84,7 @@ func TestKeyGateOrder(t *testing.T) {
 		g := postgres.NewKeyGate(1, time.Second)
 		began := time.Now()
 		leave, err := g.Enter(t.Context(), "a", "b", "a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		var wg sync.WaitGroup
 		for _, keys := range [][]string{{"a", "b"}, {"b", "a"}} {
 			wg.Go(func() {
@@ -110,9 +109,7 @@ func TestKeyGateWithEndedContext(t *testing.T) {
 		g := postgres.NewKeyGate(1, time.Second)
 		began := time.Now()
 		leave, err := g.Enter(t.Context(), "b")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		result := make(chan error, 1)
 		go func() {

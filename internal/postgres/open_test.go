@@ -14,9 +14,7 @@ import (
 // TestOpenFails checks that the error of Open names the address or the mistake, and never the password.
 func TestOpenFails(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	closed := listener.Addr().String()
 	listener.Close()
 

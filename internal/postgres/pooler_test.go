@@ -12,7 +12,7 @@ import (
 )
 
 // TestPgBouncer connects through PgBouncer in transaction mode. Open accepts its configuration in the file
-// pgbouncer.ini, and says what to do if a part of it is missing.
+// pgbouncer.ini, and says what to do if a part of it is missing. Migrations need a session of their own.
 func TestPgBouncer(t *testing.T) {
 	t.Parallel()
 	file, err := os.ReadFile("pgbouncer.ini")
@@ -42,6 +42,14 @@ func TestPgBouncer(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: the error is %v, want one that contains %q", name, err, test.want)
 		}
+	}
+
+	session, err := postgres.Connect(pooled + describes)
+	testenv.Must(t, err)
+	defer session.Close()
+	err = session.PingContext(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "migrate with the address of") {
+		t.Errorf("a session for migrations fails with %v, want that it says how to migrate", err)
 	}
 
 	direct := open(t, database)

@@ -264,9 +264,7 @@ func newSimulatedFixture(t testing.TB, n int) *fixture {
 func connect(t testing.TB, url string) redis.UniversalClient {
 	t.Helper()
 	options, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = time.Minute, time.Minute, time.Minute
 	options.DialerRetries = 1
 	return client(t, options)

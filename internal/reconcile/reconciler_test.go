@@ -17,16 +17,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/testenv"
 )
 
 // TestHungSweepLosesItsLock lets a sweep hang while it has the lock. Another reconciler gets the lock.
 func TestHungSweepLosesItsLock(t *testing.T) {
 	db, err := sql.Open("pgx", testenv.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer db.Close()
 	hanging, working := newFixture(t, 1), newFixture(t, 1)
 	hung, goOn := make(chan struct{}), make(chan struct{})
@@ -110,47 +107,6 @@ func TestSweepIsSkipped(t *testing.T) {
 		}
 		testenv.Must(t, other.recordAndUnlock(t.Context(), tx, Report{Outcome: Partial, Failed: 1}))
 	}
-}
-
-// TestSweepKeepsItsConnection sweeps twice with one connection to the database. A sweep that commits leaves the
-// connection as it was. A sweep that fails closes it.
-func TestSweepKeepsItsConnection(t *testing.T) {
-	db, err := sql.Open("pgx", testenv.Postgres(t))
-	testenv.Must(t, err)
-	defer db.Close()
-	db.SetMaxOpenConns(1)
-	r := newTestReconciler(t, newFixture(t, 0))
-	r.db = db
-	session := func() string { // a process of PostgreSQL and a setting that sweeps change
-		return testenv.Query[string](t, db,
-			`SELECT pg_backend_pid() || ' ' || current_setting('idle_in_transaction_session_timeout')`)
-	}
-	first := session()
-	_, err = r.Sweep(t.Context())
-	testenv.Must(t, err)
-	if second := session(); second != first {
-		t.Errorf("after a sweep the session is %s, want still %s", second, first)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	r.table = cancels{r.table, cancel}
-	_, err = r.Sweep(ctx)
-	testenv.Must(t, err)
-	if third := session(); third == first {
-		t.Errorf("after a sweep that was interrupted the session is still %s, want another one", third)
-	}
-}
-
-// cancels is a table that ends the context of a sweep.
-type cancels struct {
-	pendingRows
-	cancel func()
-}
-
-func (c cancels) Pending(
-	ctx context.Context, after keyset.Cursor, within time.Duration, limit int,
-) ([]delay.Message, keyset.Cursor, error) {
-	c.cancel()
-	return c.pendingRows.Pending(ctx, after, within, limit)
 }
 
 // TestSweepsLogChanges takes Redis away for three sweeps. They log one line when it is away, and one when it is back.
@@ -244,9 +200,7 @@ func TestRunSweepsByTheSchedule(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
 		defer cancel()
 		var sweeps atomic.Int64
-		if err := r.run(ctx, func(context.Context) { sweeps.Add(1) }); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, r.run(ctx, func(context.Context) { sweeps.Add(1) }))
 		if n := sweeps.Load(); n != 21 {
 			t.Errorf("%d sweeps in ten minutes, want 21: one at the start and one every 30 s", n)
 		}
@@ -310,9 +264,7 @@ func TestProbe(t *testing.T) {
 					running.Go(func() error { return r.run(ctx, func(context.Context) { sweeps[i]++ }) })
 				}
 				running.Go(func() error { return probe(ctx, reconcilers) })
-				if err := running.Wait(); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, running.Wait())
 				sweeps[0], sweeps[1] = sweeps[0]-1, sweeps[1]-1
 				if sweeps != test.want {
 					t.Errorf("the reconcilers swept %v times, want %v", sweeps, test.want)

@@ -33,9 +33,7 @@ func TestMerge(t *testing.T) {
 			pieces = append(pieces, []byte(piece))
 		}
 		merged, err := rest.MergeContracts(pieces...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		var got, want any
 		testenv.Must(t, yaml.Unmarshal(merged, &got))
 		testenv.Must(t, yaml.Unmarshal([]byte(test.want), &want))

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
 )
 
 func TestInteger(t *testing.T) {
@@ -21,9 +22,7 @@ func TestInteger(t *testing.T) {
 		{"1.5", 0, false}, {"1e-1", 0, false}, {"9007199254740993", 0, false}, {"1e300", 0, false},
 	} {
 		number, err := strconv.ParseFloat(test.number, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		if got, ok := rest.Integer(number); got != test.want || ok != test.ok {
 			t.Errorf("Integer(%s) returns %d, %v; want %d, %v", test.number, got, ok, test.want, test.ok)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
 
@@ -61,9 +62,7 @@ func TestSameOrigin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			check, err := rest.SameOrigin(test.publicURL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			r := gin.New()
 			r.POST("/", check, func(c *gin.Context) { c.Status(http.StatusOK) })
 			request := parttest.NewRequest(t, "POST", "/", "")
@@ -89,9 +88,7 @@ func TestRecover(t *testing.T) {
 	h, log := newHandler()
 	a := send(t, h, "GET", "/panic", "", "X-Request-ID: find-me")
 	var p rest.Problem
-	if err := json.Unmarshal(a.Body.Bytes(), &p); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, json.Unmarshal(a.Body.Bytes(), &p))
 	if a.Code != 500 || p.Type != "/problems/internal" || p.RequestID != "find-me" ||
 		strings.Contains(p.Detail, "text of the panic") {
 		t.Errorf("the answer is %d %s, want 500, the request id and no text of the panic", a.Code, a.Body)

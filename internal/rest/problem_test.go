@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -17,32 +15,17 @@ import (
 // TestProblemWithExtensions checks that extensions stand beside the other members of a problem, and that a problem
 // without them has no further members.
 func TestProblemWithExtensions(t *testing.T) {
-	base := []string{"detail", "instance", "request_id", "status", "title", "type"}
-	for name, test := range map[string]struct {
-		problem rest.Problem
-		members []string
-	}{
-		"none":  {rest.Problem{}, base},
-		"empty": {rest.Problem{Extensions: map[string]any{}}, base},
-		"one": {rest.Problem{Extensions: map[string]any{"open_rows": []string{"a", "b"}}},
-			append(slices.Clone(base), "open_rows")},
-		"two, and fields": {rest.Problem{Errors: []rest.FieldError{{Detail: "d"}},
-			Extensions: map[string]any{"x": 1, "y": "}"}}, append(slices.Clone(base), "errors", "x", "y")},
+	const none = `"type":"","title":"","status":0,"detail":"","instance":"","request_id":""`
+	for want, problem := range map[string]rest.Problem{
+		"{" + none + "}":                       {},
+		"{" + none + `,"open_rows":["a","b"]}`: {Extensions: map[string]any{"open_rows": []string{"a", "b"}}},
+		"{" + none + `,"errors":[{"detail":"d"}],"x":1,"y":"}"}`: {
+			Errors: []rest.FieldError{{Detail: "d"}}, Extensions: map[string]any{"x": 1, "y": "}"},
+		},
 	} {
-		body, err := json.Marshal(test.problem)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var members map[string]json.RawMessage
-		if err := json.Unmarshal(body, &members); err != nil {
-			t.Fatalf("%s: %v: %s", name, err, body)
-		}
-		slices.Sort(test.members)
-		if got := slices.Sorted(maps.Keys(members)); !slices.Equal(got, test.members) {
-			t.Errorf("%s: members are %v, want %v", name, got, test.members)
-		}
-		if name == "one" && string(members["open_rows"]) != `["a","b"]` {
-			t.Errorf("open_rows is %s, want a list", members["open_rows"])
+		got, err := json.Marshal(problem)
+		if err != nil || string(got) != want {
+			t.Errorf("the problem is %s, %v; want %s", got, err, want)
 		}
 	}
 	body, err := json.Marshal(rest.Problem{Instance: "/<\xff", Extensions: map[string]any{"x": "\xff"}})

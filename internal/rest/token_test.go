@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
 )
 
 var tokenKey = []byte("a key for tests, of 32 bytes....")
@@ -20,14 +21,10 @@ var tokenKey = []byte("a key for tests, of 32 bytes....")
 // TestTokens issues a token, and tries tokens that differ from a valid one in one way.
 func TestTokens(t *testing.T) {
 	tokens, err := rest.NewTokens(rest.TokenConfig{Key: tokenKey, Issuer: "test", Audience: "customers"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	customer := uuid.New()
 	issued, err := tokens.Issue(customer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	if got, left, err := tokens.Customer(issued); got != customer || err != nil || left < tokenLife-time.Minute {
 		t.Errorf("Customer returns %s, valid for %v, and %v for the token of %s", got, left, err, customer)
 	}
@@ -41,9 +38,7 @@ func TestTokens(t *testing.T) {
 		claims := good()
 		change(&claims)
 		token, err := jwt.NewWithClaims(method, claims).SignedString(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		return token
 	}
 	signed := func(change func(*jwt.RegisteredClaims)) string { return sign(jwt.SigningMethodHS256, tokenKey, change) }
@@ -107,9 +102,7 @@ func newSite(t *testing.T, key []byte) site {
 	tokens, err := rest.NewTokens(rest.TokenConfig{
 		Key: key, Issuer: "test", Audience: "customers", Cookie: "test_token", CookiePath: "/api",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	r := gin.New()
 	r.POST("/customers", rest.Handle(tokens.SignUp))
 	r.GET("/own", tokens.Authenticate(), func(c *gin.Context) { c.String(http.StatusOK, rest.Customer(c).String()) })

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/programtest"
@@ -34,20 +33,14 @@ type commands struct {
 
 func program() app.Program { return shop.Program("") }
 
-// testApp is a process with all parts.
-type testApp struct {
-	*app.Process
-	store *order.Store
-}
-
 // newTestApp returns a process on a new database.
-func newTestApp(t testing.TB, redisURL string, shards int) *testApp {
+func newTestApp(t testing.TB, redisURL string, shards int) *app.Process {
 	t.Helper()
 	return openApp(t, testenv.Postgres(t), redisURL, shards)
 }
 
 // openApp returns a process on a database that it may share with another one.
-func openApp(t testing.TB, databaseURL, redisURL string, shards int) *testApp {
+func openApp(t testing.TB, databaseURL, redisURL string, shards int) *app.Process {
 	t.Helper()
 	o := validOptions()
 	o.DatabaseURL, o.RedisURL, o.QueueShards = databaseURL, redisURL, shards
@@ -55,24 +48,12 @@ func openApp(t testing.TB, databaseURL, redisURL string, shards int) *testApp {
 }
 
 // openAppWith returns a process with the given options.
-func openAppWith(t testing.TB, o *shop.Serve) *testApp {
+func openAppWith(t testing.TB, o *shop.Serve) *app.Process {
 	t.Helper()
-	return openLoggedApp(t, o, slog.DiscardHandler)
-}
-
-// openLoggedApp returns a process with the given options that logs to log.
-func openLoggedApp(t testing.TB, o *shop.Serve, log slog.Handler) *testApp {
-	t.Helper()
-	return openConfiguredApp(t, o, o.Config(program()), log)
-}
-
-// openConfiguredApp returns a process with the given options and configuration that logs to log.
-func openConfiguredApp(t testing.TB, o *shop.Serve, config app.Config, log slog.Handler) *testApp {
-	t.Helper()
-	p, err := shop.New(t.Context(), config, &o.Options, slog.New(log))
+	p, err := shop.New(t.Context(), o.Config(program()), &o.Options, slog.New(slog.DiscardHandler))
 	testenv.Must(t, err)
 	t.Cleanup(p.Close)
-	return &testApp{p, order.NewStore(p.DB)}
+	return p
 }
 
 // runCommand runs a command of the program, whose output it writes to out. It returns the exit code.
@@ -85,7 +66,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer) int {
 // pendingOrders inserts n pending orders of a new product that reserve all of its stock, and returns their ids. The
 // first order is due in due + 10 ms, and each other order 10 ms after the one before. The orders have no outbox rows
 // and no tasks.
-func pendingOrders(t testing.TB, a *testApp, n int, due time.Duration) []string {
+func pendingOrders(t testing.TB, a *app.Process, n int, due time.Duration) []string {
 	t.Helper()
 	customer, product := uuid.New(), uuid.New()
 	testenv.Exec(t, a.Pool,

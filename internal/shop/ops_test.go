@@ -10,29 +10,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
-
-func TestValidateOperatorsToken(t *testing.T) {
-	checkValidation(t, []validation{
-		{"none without the role api",
-			func(o *shop.Serve) { o.Roles, o.Ops.OpsToken = []string{"relay", "worker", "reconciler"}, "" }, nil},
-		{"none", func(o *shop.Serve) { o.Ops.OpsToken = "" }, []string{"missing SHOP_OPS_TOKEN (--ops-token)"}},
-		{"too short", func(o *shop.Serve) { o.TokenKey, o.Ops.OpsToken = "x1", "x2" }, []string{
-			"SHOP_TOKEN_KEY (--token-key) has 2 bytes, want at least 32", "SHOP_OPS_TOKEN (--ops-token) has 2 bytes, " +
-				"want at least 16",
-		}},
-		{"one value for both secrets", func(o *shop.Serve) { o.Ops.OpsToken = o.TokenKey },
-			[]string{"SHOP_OPS_TOKEN (--ops-token)", "SHOP_TOKEN_KEY (--token-key)", "same"}},
-		{"two lines", func(o *shop.Serve) { o.Ops.OpsToken = "0123456789\nabcdef" },
-			[]string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
-		{"a letter that is not ASCII", func(o *shop.Serve) { o.Ops.OpsToken = "0123456789abcdé" },
-			[]string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
-		{"several words", func(o *shop.Serve) { o.Ops.OpsToken = "correct horse battery staple" }, nil},
-	})
-}
 
 // TestStatsAreInContract checks the operators' figures against the contract, which describes those of all parts: it has
 // each figure of the answer, and the answer has each figure that it requires.

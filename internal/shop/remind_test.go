@@ -17,7 +17,6 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/remind"
 	"example.com/shop/internal/shop"
@@ -224,57 +223,26 @@ func TestRemindErrors(t *testing.T) {
 	}
 }
 
-// TestPlacedOrderIsReminded places orders, and runs the reminders and their worker on a real queue.
-func TestPlacedOrderIsReminded(t *testing.T) {
-	t.Parallel()
+// TestReminderIsScheduled creates a row, and looks for the task of its reminder.
+func TestReminderIsScheduled(t *testing.T) {
 	rdb, err := delay.Connect(testenv.Redis(t), nil)
 	testenv.Must(t, err)
-	url := testenv.Postgres(t)
-	gdb, db := parttest.OpenDB(t, url, 5)
 	b := &app.Base{
-		Config: app.Config{QueueShards: 1}, DB: gdb, Pool: db, Redis: rdb,
+		Config: app.Config{QueueShards: 1}, Redis: rdb,
 		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	}
-	defer b.Close()
-	var s *ordertest.Shop
-	// The reminder is due two thirds of the time after the placement.
-	const timeout = 6 * time.Second
-	reminders, err := remind.New(b, remind.Config{
-		Kind: shop.RemindKind, Timeout: timeout, Statement: shop.RemindSQL,
-		Notify: func(customer, order string) { s.Notify(customer, order) },
-	})
+	defer rdb.Close()
+	reminders, err := remind.New(b, remind.Config{Kind: shop.RemindKind, Timeout: time.Hour})
 	testenv.Must(t, err)
-	s = ordertest.NewAt(t, url, func(c *order.Config) { c.OrderTimeout, c.Placed = timeout, reminders.Created })
 	queue, err := delay.NewQueue(rdb, shop.RemindKind, 1)
 	testenv.Must(t, err)
+	reminders.Created("1", 2*time.Hour)
 	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	for _, component := range reminders.Part().Components {
-		running.Go(func() { _ = component.Run(ctx) })
-	}
-	defer running.Wait()
-	defer stop()
-
-	customer, product := s.Customer(t), s.Product(t, 4)
-	unpaid, paid := s.MustPlace(t, customer, ordertest.Line(product, 1)), s.MustPlace(t, customer,
-		ordertest.Line(product, 1))
-	if _, _, err := s.Place(t.Context(), customer,
-		order.Placement{Lines: []order.Line{ordertest.Line(product, 9)}}); err == nil {
-		t.Fatal("an order of 9 units was accepted")
-	}
-	if _, err := s.Pay(t.Context(), customer, paid.ID); err != nil {
-		t.Fatal(err)
-	}
-	testenv.Eventually(t, "no task of a reminder is left", func() bool {
-		depth, err := queue.Depth(t.Context())
-		return err == nil && depth == delay.Depth{} && len(s.Trail(t, unpaid.ID)) == 2
-	})
-	if got := s.Trail(t, paid.ID); slices.Contains(got, "reminded worker") {
-		t.Errorf("the trail of the paid order is %q, want no reminder", got)
-	}
-	events, err := s.Events(t.Context(), customer, unpaid.ID)
-	if err != nil || events[1].At.Before(unpaid.ExpiresAt.Add(-2*time.Second)) ||
-		!events[1].At.Before(unpaid.ExpiresAt) {
-		t.Errorf("the trail is %+v, %v; want the reminder at most 2 s before %v", events, err, unpaid.ExpiresAt)
+	stop()
+	testenv.Must(t, reminders.Part().Components[0].Run(ctx)) // it sends what waits
+	locations, err := queue.Locate(t.Context(), []string{"1"})
+	if err != nil || locations[0].State != delay.Scheduled || locations[0].Left > 2*time.Hour-lead ||
+		locations[0].Left < time.Hour {
+		t.Errorf("the task is %+v, %v; want it due %v before the deadline, in two hours", locations, err, lead)
 	}
 }

@@ -3,10 +3,7 @@ package shop_test
 import (
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"testing"
-
-	"github.com/golang-jwt/jwt/v5"
 
 	"example.com/shop/internal/testenv"
 )
@@ -50,25 +47,4 @@ func TestUnreadyWithoutTables(t *testing.T) {
 		testenv.Exec(t, a.Pool, `ALTER TABLE backup.`+table+` SET SCHEMA public`)
 	}
 	expectBoth(http.StatusOK)
-}
-
-// TestTokens checks the names in customers' tokens and of their cookie. If one changes, every customer loses access to
-// their orders.
-func TestTokens(t *testing.T) {
-	o := validOptions()
-	handler := newTestApp(t, "redis://127.0.0.1:1/0", 1).Handler()
-	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "POST", "/api/customers", http.NoBody))
-	cookie, err := http.ParseSetCookie(recorder.Header().Get("Set-Cookie"))
-	testenv.Must(t, err)
-	var claims jwt.RegisteredClaims
-	_, err = jwt.ParseWithClaims(cookie.Value, &claims,
-		func(*jwt.Token) (any, error) { return []byte(o.TokenKey), nil })
-	testenv.Must(t, err)
-	if cookie.Name != "shop_token_de6ba5ee" || cookie.Path != "/api" || claims.Issuer != "shop" ||
-		!slices.Equal(claims.Audience, []string{"shop-customers"}) {
-		t.Errorf("got the cookie %s for %s with a token of %s for %v, want shop_token_de6ba5ee for /api, of shop for "+
-			"shop-customers",
-			cookie.Name, cookie.Path, claims.Issuer, claims.Audience)
-	}
 }

@@ -21,7 +21,7 @@ func TestWhereIsOrder(t *testing.T) {
 	a, o := openApp(t, database, redis, 1), validOptions()
 	p := withKind(t, a, secondKind, timeout.Rows{})
 	handler := p.Handler()
-	pending, overdue := pendingOrders(t, a, 1, time.Hour)[0], pendingOrders(t, a, 1, -2*time.Hour)[0]
+	pending, overdue := pendingOrders(t, a, 1, time.Hour)[0], pendingOrders(t, a, 2, -2*time.Hour) // the longest first
 	type row struct {
 		name, path, token string
 		status            int
@@ -29,7 +29,7 @@ func TestWhereIsOrder(t *testing.T) {
 	}
 	rows := []row{
 		{"a pending order", "where?id=" + pending, o.Ops.OpsToken, http.StatusOK, "it times out at"},
-		{"the overdue orders", "where", o.Ops.OpsToken, http.StatusOK, `{"items":[{"id":"` + overdue},
+		{"the overdue orders", "where", o.Ops.OpsToken, http.StatusOK, `{"items":[{"id":"` + overdue[0]},
 		{"an unknown id", "where?id=cs_test_1", o.Ops.OpsToken, http.StatusNotFound, "No row has the id cs_test_1"},
 		{"no id", "where?id=%00", o.Ops.OpsToken, http.StatusBadRequest, "printable ASCII"},
 		{"an empty id", "where?id=", o.Ops.OpsToken, http.StatusBadRequest, "printable ASCII"},

@@ -1,7 +1,6 @@
 package timeout
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"log/slog"
@@ -9,8 +8,8 @@ import (
 	"time"
 
 	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 func TestMain(m *testing.M) {
@@ -66,48 +65,33 @@ var loanRows = Rows{
 // library is a database with books and loans.
 type library struct {
 	*Table
-	db  *sql.DB
-	url string
+	db    *sql.DB
+	other *sql.DB // another pool, whose sessions keep locks
+	url   string
 
-	logged   bytes.Buffer
 	observed []Result
-	by       Caller
 }
 
 // newLibrary returns a library whose pool has the given number of connections.
 func newLibrary(t *testing.T, conns int) *library {
 	t.Helper()
 	l := &library{url: testenv.Postgres(t)}
-	db, err := postgres.Open(t.Context(), l.url, "test", conns, postgres.IndexPlans, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if l.db, err = db.DB(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.db.Close() })
-	rows := loanRows
-	rows.Observe = l.observe
-	l.Table = NewTable(db, "loan.expire", rows, slog.New(slog.NewTextHandler(&l.logged, nil)))
+	db, pool := parttest.OpenDB(t, l.url, conns)
+	l.db = pool
+	_, l.other = parttest.OpenDB(t, l.url, 1)
+	l.Table = NewTable(db, "loan.expire", loanRows, slog.New(slog.DiscardHandler))
 	return l
 }
 
-func (l *library) observe(_ context.Context, results []Result, by Caller) {
-	l.observed, l.by = append(l.observed, results...), by
-}
-
-func (l *library) exec(t *testing.T, statement string, args ...any) {
-	t.Helper()
-	if _, err := l.db.ExecContext(t.Context(), statement, args...); err != nil {
-		t.Fatal(err)
-	}
+func (l *library) observe(_ context.Context, results []Result, _ Caller) {
+	l.observed = append(l.observed, results...)
 }
 
 // book adds a book that is not free, and returns its id.
 func (l *library) book(t *testing.T) string {
 	t.Helper()
 	id := keyset.NewID().String()
-	l.exec(t, `INSERT INTO books (id, free) VALUES ($1, 0)`, id)
+	testenv.Exec(t, l.db, `INSERT INTO books (id, free) VALUES ($1, 0)`, id)
 	return id
 }
 
@@ -115,38 +99,8 @@ func (l *library) book(t *testing.T) string {
 func (l *library) loan(t *testing.T, book string, in time.Duration) string {
 	t.Helper()
 	id := keyset.NewID().String()
-	l.exec(t, `INSERT INTO loans (id, book_id, due_at) VALUES ($1, $2, now() + $3 * interval '1 microsecond')`, id,
-		book, in.Microseconds())
+	testenv.Exec(t, l.db,
+		`INSERT INTO loans (id, book_id, due_at) VALUES ($1, $2, now() + $3 * interval '1 microsecond')`,
+		id, book, in.Microseconds())
 	return id
-}
-
-// free returns how often a book was freed.
-func (l *library) free(t *testing.T, book string) (n int) {
-	t.Helper()
-	if err := l.db.QueryRowContext(t.Context(), `SELECT free FROM books WHERE id = $1`, book).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-// lock runs a statement in a session that keeps its locks until release, at the latest until the end of the test.
-func (l *library) lock(t *testing.T, statement string, args ...any) (release func()) {
-	t.Helper()
-	session, err := sql.Open("pgx", l.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tx, err := session.BeginTx(context.WithoutCancel(t.Context()), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	release = func() {
-		_ = tx.Rollback() // a second call returns sql.ErrTxDone
-		session.Close()
-	}
-	t.Cleanup(release)
-	if _, err := tx.ExecContext(t.Context(), statement, args...); err != nil {
-		t.Fatal(err)
-	}
-	return release
 }

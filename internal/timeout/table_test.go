@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,73 +19,27 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-func TestHandle(t *testing.T) {
-	l := newLibrary(t, 4)
-	book := l.book(t)
-	due, early, ended, locked := l.loan(t, book, -time.Minute), l.loan(t, book, time.Hour), l.loan(t, book,
-		-time.Minute), l.loan(t, book, -time.Minute)
-	l.exec(t, `UPDATE loans SET status = 'returned' WHERE id = $1`, ended)
-	l.lock(t, `SELECT FROM loans WHERE id = $1 FOR UPDATE`, locked)
-
-	outcomes, err := l.Handle(t.Context(), tasksOf(due, "no uuid", ended, keyset.NewID().String(),
-		strings.ToUpper(early), early, locked))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 5 {
-		if outcomes[i] != delay.Done() {
-			t.Errorf("outcome %d is %+v, want done", i, outcomes[i])
-		}
-	}
-	retryBetween(t, outcomes[5], 59*time.Minute, time.Hour)
-	retryBetween(t, outcomes[6], lockedRetry, lockedRetry)
-	if n := l.free(t, book); n != 1 {
-		t.Errorf("the book was freed %d times, want once", n)
-	}
-	i := slices.IndexFunc(l.observed, func(v Result) bool { return v.ID == due })
-	if i < 0 || len(l.observed) != 7 || l.by != ByWorker {
-		t.Fatalf("%d results were observed, by the %s; want 7 by the worker, one of them on %s", len(l.observed),
-			l.by, due)
-	}
-	got := l.observed[i]
-	if got.Late < time.Minute || got.Late > 2*time.Minute {
-		t.Errorf("the loan was timed out %v late, want about a minute", got.Late)
-	}
-	if got.Late = 0; got != (Result{ID: due, State: TimedOut, Owner: book, Reason: "overdue"}) {
-		t.Errorf("the result on the loan that is due is %+v", got)
-	}
-	if text := l.logged.String(); strings.Count(text, "level=WARN") != 1 ||
-		!strings.Contains(text, "kind=loan.expire") || !strings.Contains(text, "tasks=3") {
-		t.Errorf("the log of three tasks without a row is\n%s\nwant one warning with the kind and their number", text)
-	}
-	if outcomes, err := l.Handle(t.Context(), tasksOf(due)); err != nil || outcomes[0] != delay.Done() ||
-		l.free(t, book) != 1 {
-		t.Errorf("a second call returns %v, %v, and the book was freed %d times; want done, and once", outcomes, err,
-			l.free(t, book))
-	}
-}
-
 // TestLockedSharedRow locks a book. A statement waits for the lock only a short time. Then the loans of the other book
 // are timed out, and the others are blocked. The lock_timeout of the session stays as it was.
 func TestLockedSharedRow(t *testing.T) {
 	l := newLibrary(t, 1)
 	lockedBook, freeBook := l.book(t), l.book(t)
 	ids := []string{l.loan(t, lockedBook, -time.Minute), l.loan(t, freeBook, -time.Minute)}
-	release := l.lock(t, `UPDATE books SET free = 0 WHERE id = $1`, lockedBook)
-	outcomes, err := l.Handle(t.Context(), tasksOf(ids...))
-	if err != nil || len(outcomes) != 2 || outcomes[1] != delay.Done() {
-		t.Fatalf("Handle returns %+v, %v; want the loan of the free book done", outcomes, err)
+	release := testenv.HoldLock(t, l.other, `UPDATE books SET free = 0 WHERE id = $1`, lockedBook)
+	outcomes, err := l.Handle(t.Context(), tasksOf(ids[0], ids[1], "no uuid"))
+	if err != nil || len(outcomes) != 3 || outcomes[1] != delay.Done() || outcomes[2] != delay.Done() {
+		t.Fatalf("Handle returns %+v, %v; want the loan of the free book and the task without a loan done", outcomes,
+			err)
 	}
 	retryBetween(t, outcomes[0], 500*time.Millisecond, 1500*time.Millisecond)
-	if n := l.free(t, freeBook); n != 1 {
+	if n := testenv.Query[int](t, l.db, `SELECT free FROM books WHERE id = $1`, freeBook); n != 1 {
 		t.Errorf("the free book was freed %d times, want once", n)
 	}
 	if n, left, err := l.TimeOut(t.Context(), ids); n != 0 || left != 1 || err != nil {
 		t.Errorf("TimeOut returns %d timed out, %d locked, %v; want 0 and 1", n, left, err)
 	}
-	var limit string
-	if err := l.db.QueryRowContext(t.Context(), `SHOW lock_timeout`).Scan(&limit); err != nil || limit != "3s" {
-		t.Errorf("the lock_timeout of the session is %s, %v; want 3s", limit, err)
+	if limit := testenv.Query[string](t, l.db, `SHOW lock_timeout`); limit != "3s" {
+		t.Errorf("the lock_timeout of the session is %s, want 3s", limit)
 	}
 	release()
 	l.lastLockTimeout.Store(nil) // as after a second, in which another session could have locked the book for a moment
@@ -100,15 +53,13 @@ func TestLockedSharedRow(t *testing.T) {
 func TestManyRowsOfALockedSharedRow(t *testing.T) {
 	l := newLibrary(t, 1)
 	book := l.book(t)
-	l.lock(t, `UPDATE books SET free = 0 WHERE id = $1`, book)
+	testenv.HoldLock(t, l.other, `UPDATE books SET free = 0 WHERE id = $1`, book)
 	const batches = 30
 	waits := map[time.Time]bool{}
 	began := time.Now()
 	for range batches {
 		outcomes, err := l.Handle(t.Context(), tasksOf(l.loan(t, book, -time.Minute)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		retryBetween(t, outcomes[0], 500*time.Millisecond, 1500*time.Millisecond)
 		waits[*l.lastLockTimeout.Load()] = true
 	}
@@ -126,9 +77,7 @@ func TestLockTimeoutIsBlocked(t *testing.T) {
 	for _, free := range []string{loanRows.Free, ""} {
 		l.rows = Rows{TimeOut: failing("55P03"), Free: free}
 		outcomes, err := l.Handle(t.Context(), tasksOf(ids...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		for _, o := range outcomes {
 			retryBetween(t, o, 500*time.Millisecond, 1500*time.Millisecond)
 		}
@@ -159,7 +108,7 @@ func TestHandleWithoutDatabase(t *testing.T) {
 		away(t, ctx)
 	})
 	t.Run("the database hangs", func(t *testing.T) {
-		defer l.lock(t, `LOCK loans`)()
+		defer testenv.HoldLock(t, l.other, `LOCK loans`)()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		away(t, ctx)
@@ -276,11 +225,11 @@ func TestTimeOutWithoutIDs(t *testing.T) {
 // TestRowsWithoutOwner times out rows that have no owner and no reason, and whose column of due times has another name.
 func TestRowsWithoutOwner(t *testing.T) {
 	l := newLibrary(t, 1)
-	l.exec(t,
+	testenv.Exec(t, l.db,
 		`CREATE TABLE seats (id uuid PRIMARY KEY, status text NOT NULL, held_until timestamptz NOT NULL, freed_at timestamptz)`)
 	seat := func(in time.Duration) string {
 		id := keyset.NewID().String()
-		l.exec(t, `INSERT INTO seats VALUES ($1, 'pending', now() + $2 * interval '1 microsecond')`, id,
+		testenv.Exec(t, l.db, `INSERT INTO seats VALUES ($1, 'pending', now() + $2 * interval '1 microsecond')`, id,
 			in.Microseconds())
 		return id
 	}

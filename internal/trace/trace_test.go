@@ -17,6 +17,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+
+	"example.com/shop/internal/testenv"
 )
 
 // fakeRows have one row.
@@ -86,26 +88,6 @@ func TestLinks(t *testing.T) {
 	}
 	if text := log.String(); !strings.Contains(text, "no database") {
 		t.Errorf("the log is %q, want the reason why links are missing", text)
-	}
-}
-
-// TestSpansWithin makes spans as statements do: only within another span.
-func TestSpansWithin(t *testing.T) {
-	spans := tracetest.NewSpanRecorder()
-	all := newProviders(sdk.WithSpanProcessor(spans))
-	statements := all.within.Tracer("statements")
-	_, alone := statements.Start(t.Context(), "alone")
-	alone.End()
-	ctx, outer := all.requests.Tracer("requests").Start(t.Context(), "outer")
-	_, inner := statements.Start(ctx, "inner")
-	inner.End()
-	outer.End()
-	var names []string
-	for _, s := range spans.Ended() {
-		names = append(names, s.Name())
-	}
-	if want := []string{"inner", "outer"}; !slices.Equal(names, want) {
-		t.Errorf("the spans are %q, want %q", names, want)
 	}
 }
 
@@ -225,9 +207,7 @@ func TestStop(t *testing.T) {
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	processor, options, err := newExport("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	_, span := newProviders(options...).requests.Tracer("test").Start(t.Context(), "last")
 	span.End()
 	(&Tracer{exported: processor, log: slog.New(slog.DiscardHandler)}).Close()

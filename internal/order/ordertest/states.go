@@ -15,24 +15,19 @@ import (
 // HoldTime is the time from the deadline of an order that [Shop.Hold] holds to the end of the hold.
 const HoldTime = 5 * time.Minute
 
-// The statements that change an order $1.
-const (
-	// PassSQL moves the times of an order back, as if the time $2 in microseconds had passed.
-	PassSQL = `
-	UPDATE orders SET created_at = created_at - passed, expires_at = expires_at - passed, hold_until = hold_until - passed
-	FROM (SELECT $2::bigint * interval '1 us' AS passed) AS time WHERE id = $1`
-
-	// ExpireSQL moves the times of an order back by an hour. A new order is then overdue by half an hour.
-	ExpireSQL = `
+// ExpireSQL moves the times of an order $1 back by an hour. A new order is then overdue by half an hour.
+const ExpireSQL = `
 	UPDATE orders SET created_at = created_at - interval '1 hour', expires_at = expires_at - interval '1 hour',
 	       hold_until = hold_until - interval '1 hour'
 	WHERE id = $1`
-)
 
-// Pass lets time pass for an order.
+// Pass lets time pass for an order: it moves the order's times back.
 func (s *Shop) Pass(t testing.TB, id uuid.UUID, d time.Duration) {
 	t.Helper()
-	s.Exec(t, PassSQL, id, d.Microseconds())
+	s.Exec(t, `
+		UPDATE orders SET created_at = created_at - passed, expires_at = expires_at - passed,
+		       hold_until = hold_until - passed
+		FROM (SELECT $2::bigint * interval '1 us' AS passed) AS time WHERE id = $1`, id, d.Microseconds())
 }
 
 // Expire moves the deadline of a new order into the past.
