@@ -168,12 +168,6 @@ func (c *Client) Create() Row {
 	return c.RowOf(c.Expect(http.StatusCreated, c.service.Create(c.service.Bodies[0], "")))
 }
 
-// confirm confirms a row.
-func (c *Client) confirm(row Row) {
-	c.T.Helper()
-	c.RowOf(c.Expect(http.StatusOK, c.service.Confirm(row.ID, row.Body)))
-}
-
 // Look returns the row with an id.
 func (c *Client) Look(id string) Row {
 	c.T.Helper()
