@@ -191,12 +191,6 @@ func (c *Client) Create() Row {
 	return c.RowOf(c.Expect(http.StatusCreated, c.service.Create(c.service.Bodies[0], "")))
 }
 
-// confirm confirms a row.
-func (c *Client) confirm(row Row) {
-	c.T.Helper()
-	c.RowOf(c.Expect(http.StatusOK, c.service.Confirm(row.ID, c.secret(row.ID))))
-}
-
 // Look returns the row with an id.
 func (c *Client) Look(id string) Row {
 	c.T.Helper()
