@@ -144,11 +144,12 @@ type needs struct {
 
 // decide returns the new booking that a wish gets, or the existing one, or the reason why it gets none.
 func (n *needs) decide(w wish, o *options) (b *booking, replayed bool, err error) {
-	for _, b := range n.existing {
-		if bytes.Equal(b.Fingerprint, w.fingerprint()) {
-			return &b, true, nil
+	if len(n.existing) > 0 {
+		b := &n.existing[0]
+		if !bytes.Equal(b.Fingerprint, w.fingerprint()) {
+			return nil, false, rest.KeyReused.Errorf("The Idempotency-Key belongs to the other wish of booking %s.", b.ID)
 		}
-		return nil, false, rest.KeyReused.Errorf("The Idempotency-Key belongs to booking %s, which was another wish.", b.ID)
+		return b, true, nil
 	}
 	if len(n.course) == 0 || !n.now.Before(n.course[0].BeginsAt) {
 		return nil, false, unknownCourse.Errorf("There is no course %s, or it has begun.", w.course)

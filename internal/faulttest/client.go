@@ -268,10 +268,10 @@ func (p *Process) WaitForTimeouts(rows []Owned) (latest time.Duration) {
 	return latest
 }
 
-// published returns the number of publishes with a result, from the metrics: ok, failed or breaker_open.
+// published returns the number of publishes of timeouts with a result, from the metrics: ok, failed or breaker_open.
 func (c *Client) published(result string) int {
 	c.T.Helper()
-	return int(c.Metric("delay_publishes_total", `result="`+result+`"`))
+	return int(c.Metric("delay_publishes_total", `kind="`+c.service.Kind+`"`, `result="`+result+`"`))
 }
 
 // Metric returns the value of the first metric with a name, without the prefix, and with all the labels. It returns 0

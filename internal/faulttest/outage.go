@@ -38,8 +38,9 @@ func RedisDown(t *testing.T, s *Service) {
 		ready.Redis != "down" {
 		t.Errorf("/readyz: %+v, want degraded, with Redis down", ready)
 	}
-	if s := ops.Stats(); s.Redis != "down" || s.Queue != nil || s.Outbox.Backlog != outage {
-		fatalBreach(t, "stats %+v, want Redis down and %d messages in the outbox", s, outage)
+	// There are more messages if the service has other kinds of task, too.
+	if s := ops.Stats(); s.Redis != "down" || s.Queue != nil || s.Outbox.Backlog < outage {
+		fatalBreach(t, "stats %+v, want Redis down and at least %d messages in the outbox", s, outage)
 	}
 	for _, row := range rows[:5] { // they are pending past their deadlines, until a sweep finds them
 		row.confirmLate()
