@@ -137,7 +137,7 @@ type course struct {
 // needs is what a creation reads of the tables, with its locks.
 type needs struct {
 	course   []course  // one, or none
-	existing []booking // that which has the idempotency key of the wish, or none
+	existing []booking // the booking with the wish's idempotency key, or none
 	open     []booking // the pending bookings of the customer
 	now      time.Time // by the database's clock
 }
@@ -161,8 +161,8 @@ func (n *needs) decide(w wish, o *options) (b *booking, replayed bool, err error
 		}
 	}
 	if places > o.MaxOpenPlaces {
-		err := tooManyPlaces.Errorf("You would have %d places that are not confirmed, and can have at most %d: "+
-			"confirm or release a booking first.", places, o.MaxOpenPlaces)
+		err := tooManyPlaces.Errorf("You would have %d places that are not confirmed, and can have at most %d.",
+			places, o.MaxOpenPlaces)
 		err.Extensions = map[string]any{"open_bookings": open}
 		return nil, false, err
 	}

@@ -1,13 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	_ "embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/postgres"
@@ -23,8 +25,9 @@ import (
 const codeKind = "booking.code"
 
 const (
-	codesAtOnce = 20              // in a batch of the worker, which has 8 s for it
-	codeRetry   = 5 * time.Second // after a code could not be sent
+	codesAtOnce = 20               // in a batch of the worker, and in all sends of a process at the same time
+	sendTimeout = 3 * time.Second  // of one message
+	claimFor    = 20 * time.Second // longer than a call of the worker (8 s) or of the reconciler (15 s)
 )
 
 // message is what a customer is sent.
@@ -33,51 +36,76 @@ type message struct {
 	Code           string
 }
 
-// sender sends a message. A message is sent again if the process dies before it has stored that it was sent.
+// sender sends a message. A message is sent again if the process dies before it has stored that it was sent, so the
+// sender gives the id of the booking to a provider that takes idempotency keys.
 type sender func(ctx context.Context, m message) error
 
-// logMessage returns a sender that only writes to the log. A service whose customers have addresses has another one.
+// logMessage returns a sender that only writes to the log. A service whose customers have addresses has another one:
+// whoever reads the log can confirm the bookings.
 func logMessage(log *slog.Logger) sender {
 	return func(ctx context.Context, m message) error {
-		log.InfoContext(ctx, "a customer is sent a code", "code", m.Code, "booking", m.ID, "customer", m.CustomerID)
+		if !log.Enabled(ctx, slog.LevelWarn) {
+			return errors.New("the level of the log hides the code")
+		}
+		log.WarnContext(ctx, "a customer is sent a code", "code", m.Code, "booking", m.ID, "customer", m.CustomerID)
 		return nil
 	}
 }
 
-// The code of a booking that has ended is not owed any more.
-const (
-	messageSQL = `
-		SELECT id, customer_id, code FROM bookings
-		WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN code_due_at IS NOT NULL END`
-	sentSQL = `UPDATE bookings SET code_due_at = NULL WHERE id = $1`
-)
+// code.sql claims what is sent, because the worker and the reconciler may have the same task at the same time.
+//
+//go:embed code.sql
+var claimSQL string
 
-// codes describes the codes that are owed, as rows that time out when they are due: then they are sent, one by one.
+const sentSQL = `UPDATE bookings SET code_due_at = NULL WHERE id = $1`
+
+// codes describes the codes that are owed, as rows that time out when they are due: then they are sent. A code that
+// could not be sent is sent again when its claim ends.
 func codes(db *gorm.DB, send sender, log *slog.Logger) timeout.Rows {
+	deliver := func(ctx context.Context, m message) timeout.Result {
+		limited, cancel := context.WithTimeout(ctx, sendTimeout)
+		defer cancel()
+		err := send(limited, m)
+		if err == nil { // ctx may have ended meanwhile
+			err = db.WithContext(context.WithoutCancel(ctx)).Exec(sentSQL, m.ID).Error
+		}
+		if err != nil {
+			log.ErrorContext(ctx, "sending a code failed; it is repeated", "booking", m.ID, "error", err)
+			return timeout.Result{ID: m.ID.String(), State: timeout.NotDue, Left: claimFor}
+		}
+		return timeout.Result{ID: m.ID.String(), State: timeout.TimedOut}
+	}
 	ask := func(ctx context.Context, ids []uuid.UUID, _ timeout.Caller) ([]timeout.Result, error) {
-		var owed []message
-		if _, err := postgres.Scan(ctx, db, &owed, messageSQL, ids); err != nil {
-			return nil, fmt.Errorf("read the codes that are owed: %w", err)
+		var owed []struct {
+			Message message `gorm:"embedded"`
+			Claimed bool
+			LeftUs  int64
 		}
-		states := map[uuid.UUID]timeout.RowState{}
-		for _, m := range owed {
-			if ctx.Err() != nil { // the rest is sent by a later call
-				return nil, ctx.Err()
-			}
-			err := send(ctx, m)
-			if err == nil {
-				err = db.WithContext(ctx).Exec(sentSQL, m.ID).Error
-			}
-			states[m.ID] = timeout.TimedOut
-			if err != nil {
-				log.WarnContext(ctx, "a code may not have been sent; it is sent again", "booking", m.ID, "error", err)
-				states[m.ID] = timeout.NotDue
+		if _, err := postgres.Scan(ctx, db, &owed, claimSQL, ids, claimFor.Microseconds()); err != nil {
+			return nil, fmt.Errorf("claim the codes that are owed: %w", err)
+		}
+		results := make([]timeout.Result, len(owed))
+		var sends errgroup.Group
+		sends.SetLimit(codesAtOnce)
+		found := map[uuid.UUID]bool{}
+		for i, o := range owed {
+			id := o.Message.ID
+			found[id] = true
+			left := time.Duration(o.LeftUs) * time.Microsecond
+			switch {
+			case o.Claimed:
+				sends.Go(func() error { results[i] = deliver(ctx, o.Message); return nil })
+			case left > 0: // somebody else has claimed it
+				results[i] = timeout.Result{ID: id.String(), State: timeout.NotDue, Left: left}
+			default:
+				results[i] = timeout.Result{ID: id.String(), State: timeout.Locked}
 			}
 		}
-		results := make([]timeout.Result, len(ids))
-		for i, id := range ids {
-			state := cmp.Or(states[id], timeout.AlreadyEnded)
-			results[i] = timeout.Result{ID: id.String(), State: state, Left: codeRetry}
+		_ = sends.Wait() // the functions return no errors
+		for _, id := range ids {
+			if !found[id] {
+				results = append(results, timeout.Result{ID: id.String(), State: timeout.AlreadyEnded})
+			}
 		}
 		return results, nil
 	}

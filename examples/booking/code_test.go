@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,11 +20,14 @@ import (
 
 // outgoing is a sender that records the messages. It fails for those of some rows.
 type outgoing struct {
+	mu   sync.Mutex
 	sent []uuid.UUID
 	fail map[uuid.UUID]bool
 }
 
 func (o *outgoing) send(_ context.Context, m message) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.sent = append(o.sent, m.ID)
 	if o.fail[m.ID] {
 		return errors.New("the provider does not answer")
@@ -57,7 +61,7 @@ func TestCodesAreSent(t *testing.T) {
 	if got, want := owed(), []string{ids[0].String(), ids[1].String()}; !slices.Equal(got, want) {
 		t.Errorf("the codes of %v are owed, want %v", got, want)
 	}
-	if got := parttest.Handle(t, table.Handle, ids...); got[0] != delay.Done() || got[1] != delay.RetryIn(codeRetry) ||
+	if got := parttest.Handle(t, table.Handle, ids...); got[0] != delay.Done() || got[1] != delay.RetryIn(claimFor) ||
 		got[2] != delay.Done() || got[3] != delay.Done() {
 		t.Errorf("the outcomes are %+v, want done, and a retry of the second", got)
 	}
@@ -65,9 +69,27 @@ func TestCodesAreSent(t *testing.T) {
 		t.Errorf("after a failure the codes of %v are owed, want %v", got, want)
 	}
 	out.fail = nil
+	testenv.Exec(t, s.pool, `UPDATE bookings SET code_due_at = now() WHERE code_due_at IS NOT NULL`) // the claim ends
 	parttest.Handle(t, table.Handle, ids...)
 	slices.SortFunc(out.sent, func(a, b uuid.UUID) int { return slices.Index(ids, a) - slices.Index(ids, b) })
 	if want := []uuid.UUID{ids[0], ids[1], ids[1]}; !slices.Equal(out.sent, want) || len(owed()) > 0 {
 		t.Errorf("sent %v, and %v are owed; want %v and none", out.sent, owed(), want)
+	}
+}
+
+// TestCodeIsSentByOne passes the task of a row to the handler again, while its message is sent.
+func TestCodeIsSentByOne(t *testing.T) {
+	s := newTestService(t)
+	id := s.make(t, uuid.New(), of(s.counter(t, 3), 1)).ID
+	var table *timeout.Table
+	var sent int
+	var meanwhile []delay.Outcome
+	table = timeout.NewTable(s.db, codeKind, codes(s.db, func(context.Context, message) error {
+		sent++
+		meanwhile = parttest.Handle(t, table.Handle, id)
+		return nil
+	}, slog.New(slog.DiscardHandler)), slog.New(slog.DiscardHandler))
+	if got := parttest.Handle(t, table.Handle, id); got[0] != delay.Done() || sent != 1 || meanwhile[0] == delay.Done() {
+		t.Errorf("%d messages, the outcomes are %+v, and meanwhile %+v; want one, done, and meanwhile a retry", sent, got, meanwhile)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
@@ -82,7 +83,7 @@ func readCode(c *gin.Context) (string, error) {
 	if errs = append(body.UnknownFields("", "code"), errs...); len(errs) > 0 {
 		return "", rest.InvalidFields(errs...)
 	}
-	return code, nil
+	return strings.ToUpper(code), nil // the alphabet of the codes has no small letters
 }
 
 // readWish reads the request for a booking, and returns one error for all wrong fields.

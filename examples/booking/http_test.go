@@ -150,7 +150,7 @@ func TestRequestsSayHowToGoOn(t *testing.T) {
 	c.signUp()
 	testenv.DisablePostgres(t, url)
 	for path, advice := range map[string]string{
-		"": "same Idempotency-Key", "/" + uuid.NewString() + "/release": "ends once",
+		"": "same Idempotency-Key", "/" + uuid.NewString() + "/release": "Repeat the request",
 	} {
 		text := body(uuid.New(), 1)
 		if path != "" {

@@ -50,5 +50,12 @@ violations AS (
         WHEN 'expired' THEN ended_at < expires_at
         ELSE status IN ('confirmed', 'released', 'refused') AND ended_at >= expires_at
     END
+
+    -- 5: the code of a pending booking is sent within the bound and half a minute.
+    UNION ALL
+    SELECT 5, 'booking ' || id, format('its code was not sent for %s', now() - created_at)
+    FROM bookings
+    WHERE status = 'pending' AND code_due_at IS NOT NULL AND expires_at > now()
+      AND created_at < now() - $1::bigint * interval '1 microsecond' - interval '30 s'
 )
 SELECT invariant, subject, detail FROM violations ORDER BY invariant, subject LIMIT 1000

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 
@@ -15,11 +16,14 @@ import (
 
 func main() { app.Main(program(), &commands{}) }
 
+// stamped is the version that the build sets with -ldflags "-X main.stamped=v1.2.3". It may be empty.
+var stamped string
+
 func program() app.Program {
 	return app.Program{
 		Name:        "booking",
 		Description: "Book places of courses, and release those that are not confirmed by their deadline.",
-		Version:     app.ModuleVersion(),
+		Version:     cmp.Or(stamped, app.ModuleVersion()),
 	}
 }
 

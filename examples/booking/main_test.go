@@ -60,7 +60,7 @@ func newTestService(t testing.TB) *testService {
 	db, pool := parttest.OpenDB(t, testenv.Postgres(t), 20)
 	published, codes := new(parttest.Published), new(parttest.Published)
 	s := newService(db, &options{Timeout: time.Minute, MaxOpenPlaces: 10}, published, codes)
-	s.turns, s.lockTimeout = postgres.NewKeyGate(100, time.Minute), "1min"
+	s.turns, s.wait = postgres.NewKeyGate(100, time.Minute), time.Minute
 	return &testService{
 		service: s, pool: pool, published: published, publishedCodes: codes,
 		table: timeout.NewTable(db, expireKind, rows, slog.New(slog.DiscardHandler)),

@@ -77,9 +77,17 @@ func (o *options) open(ctx context.Context, cfg app.Config, log *slog.Logger) (p
 	}
 	bookings := newService(b.DB, o, expire.Publisher, code.Publisher)
 	kinds, parts := app.Kinds{expire, code}, app.Parts{{
-		Contract:  [][]byte{contract, rest.CustomerContract},
-		Routes:    func(root, _ gin.IRouter) { addRoutes(root, customers, bookings) },
-		Relations: []string{"courses", "bookings_idempotency_key", "bookings_pending_deadline", "bookings_code_due"},
+		Contract: [][]byte{contract, rest.CustomerContract},
+		Routes:   func(root, _ gin.IRouter) { addRoutes(root, customers, bookings) },
+		Relations: []string{
+			"courses", "courses_begins_at", "bookings_idempotency_key", "bookings_pending_deadline", "bookings_code_due",
+			"bookings_open", "bookings_taken",
+		},
+		Checks: []app.Check{{
+			Subject: "codes", Run: func(context.Context) error {
+				return app.Warning("they are written to the log, whose readers can confirm all bookings: give the program a sender")
+			},
+		}},
 		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
 			return app.FindViolations(ctx, b.DB, full, invariantsSQL, bound.Microseconds(), full)
 		},

@@ -39,10 +39,10 @@ func TestPlans(t *testing.T) {
 			Statement: timeOut, Params: ids + ", '" + string(timeout.ByWorker) + "'",
 			Uses: append(counter, byID...), Never: byDeadline,
 		},
-		"free":     {Statement: freeSQL, Params: ids, Uses: append(counter, byID...)},
-		"codes":    {Statement: pendingCodes, Params: first, Uses: []string{"bookings_code_due"}},
-		"messages": {Statement: messageSQL, Params: ids, Uses: byID, Never: byDeadline},
-		"sent":     {Statement: sentSQL, Params: id, Uses: byID},
+		"free":  {Statement: freeSQL, Params: ids, Uses: append(counter, byID...)},
+		"codes": {Statement: pendingCodes, Params: first, Uses: []string{"bookings_code_due"}},
+		"claim": {Statement: claimSQL, Params: ids + ", 1000000", Uses: byID, Never: byDeadline},
+		"sent":  {Statement: sentSQL, Params: id, Uses: byID},
 		"invariants": {
 			// FindViolations has PostgreSQL plan the statement for the values of its parameters.
 			Statement: strings.NewReplacer("$1", "1000000", "$2", "false").Replace(invariantsSQL),

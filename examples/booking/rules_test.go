@@ -453,7 +453,7 @@ func TestLockedCounterDelaysNoOthers(t *testing.T) {
 // and nothing has changed.
 func TestCreationWaitsForNoLockForLong(t *testing.T) {
 	s := newTestService(t)
-	s.lockTimeout = newService(s.db, s.options, s.published, s.publishedCodes).lockTimeout
+	s.wait = longestWait
 	shared := s.counter(t, 2)
 	release := testenv.HoldLock(t, s.pool, lockCounter, shared)
 	_, _, err := s.create(t.Context(), uuid.New(), of(shared, 1))

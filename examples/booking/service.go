@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"time"
 
@@ -62,17 +61,17 @@ type service struct {
 	options      *options
 	expire, code publisher         // of the tasks of each kind
 	gate         *postgres.Gate    // for transactions that may wait for locks: connections are left for all others
-	turns        *postgres.KeyGate // for creations that need the same course
-	lockTimeout  string            // of creations
+	turns        *postgres.KeyGate // for transactions that need the same course
+	wait         time.Duration     // for a slot of the gate, and for each lock
 }
 
 type publisher interface {
 	Publish(ctx context.Context, messages ...delay.Message) bool
 }
 
-// At most turnsAtATime creations work on a course or wait for its lock, and the others wait for a turn without a
-// connection. A creation that waits too long for its turn, or for a lock, is rejected. So a course that a session keeps
-// locked, or that all customers want at the same time, does not stop the bookings of all other courses.
+// At most turnsAtATime transactions work on a course or wait for its lock, and the others wait for a turn without a
+// connection. One that waits too long for its turn, or for a lock, is rejected. So a course that a session keeps locked,
+// or that all customers want at the same time, does not stop the bookings of all other courses.
 const (
 	turnsAtATime = 3
 	longestWait  = 200 * time.Millisecond
@@ -81,7 +80,7 @@ const (
 func newService(db *gorm.DB, o *options, expire, code publisher) *service {
 	return &service{
 		db: db, options: o, expire: expire, code: code, gate: postgres.NewGate(db),
-		turns: postgres.NewKeyGate(turnsAtATime, longestWait), lockTimeout: longestWait.String(),
+		turns: postgres.NewKeyGate(turnsAtATime, longestWait), wait: longestWait,
 	}
 }
 
@@ -90,8 +89,7 @@ func newService(db *gorm.DB, o *options, expire, code publisher) *service {
 func (s *service) create(ctx context.Context, customer uuid.UUID, w wish) (b *booking, replayed bool, err error) {
 	var expire, send delay.Message
 	var rejection error // is answered after the commit: what it says of the tables must survive a failover, too
-	err = s.transact(ctx, func(tx *postgres.Tx) error {
-		tx.Queue(`SELECT set_config('lock_timeout', $1, true)`, s.lockTimeout)
+	err = s.transact(ctx, w.course, func(tx *postgres.Tx) error {
 		n := readNeeds(tx, customer, w)
 		if err := tx.Send(ctx); err != nil {
 			return err
@@ -108,10 +106,8 @@ func (s *service) create(ctx context.Context, customer uuid.UUID, w wish) (b *bo
 			"expire": expireKind, "send": codeKind,
 		})
 		return nil
-	}, w.course.String())
+	})
 	switch {
-	case errors.Is(err, postgres.ErrBusy), postgres.LockTimedOut(err):
-		return nil, false, rest.Unavailable.Errorf("Many want this course. Nothing has changed: repeat the request.")
 	case err != nil:
 		const advice = "Repeat the request with the same Idempotency-Key: it then returns the same booking. " +
 			"Without a key, it may create a second one."
@@ -126,19 +122,31 @@ func (s *service) create(ctx context.Context, customer uuid.UUID, w wish) (b *bo
 	return b, replayed, nil
 }
 
-// transact runs a transaction that may wait for locks, after it has got a turn for each of the courses.
-func (s *service) transact(ctx context.Context, do func(*postgres.Tx) error, courses ...string) error {
-	leaveTurns, err := s.turns.Enter(ctx, courses...)
+// transact runs a transaction that locks a course. It waits a short time for its turn, for a connection and for
+// each lock. If it does not get one of them, its error says that nothing has changed.
+func (s *service) transact(ctx context.Context, course uuid.UUID, do func(*postgres.Tx) error) error {
+	busy := rest.Unavailable.Errorf("Too many want this course or change your bookings right now. This request has " +
+		"changed nothing: repeat it.")
+	leaveTurn, err := s.turns.Enter(ctx, course.String())
 	if err != nil {
-		return err
+		return busy
 	}
-	defer leaveTurns()
-	leaveGate, err := s.gate.Enter(ctx)
+	defer leaveTurn()
+	waiting, cancel := context.WithTimeout(ctx, s.wait)
+	leaveGate, err := s.gate.Enter(waiting)
+	cancel()
 	if err != nil {
-		return err
+		return busy
 	}
 	defer leaveGate()
-	return postgres.Transact(ctx, s.db, do)
+	err = postgres.Transact(ctx, s.db, func(tx *postgres.Tx) error {
+		tx.Queue(`SELECT set_config('lock_timeout', $1, true)`, fmt.Sprint(s.wait.Milliseconds()))
+		return do(tx)
+	})
+	if postgres.LockTimedOut(err) {
+		return busy
+	}
+	return err
 }
 
 // readNeeds queues the statements that lock and read what decides on a wish: first the course, and then the customer,
@@ -179,21 +187,22 @@ func (s *service) get(ctx context.Context, customer, id uuid.UUID) (*booking, er
 // code must be counted.
 func (s *service) update(
 	ctx context.Context, customer, id uuid.UUID, change func(*booking) error,
-) (b *booking, err error) {
+) (*booking, error) {
+	b, err := s.get(ctx, customer, id) // a booking is never deleted, and keeps its course
+	if err != nil {
+		return nil, err
+	}
 	var rejection error
-	err = s.transact(ctx, func(tx *postgres.Tx) error {
-		var found []booking
+	err = s.transact(ctx, b.CourseID, func(tx *postgres.Tx) error {
 		tx.Queue(lockBooking, id, customer)
-		tx.Queue(readBooking, id, customer).Query(collect(&found))
+		tx.Queue(readBooking, id, customer).Query(func(rows pgx.Rows) (err error) {
+			b, err = pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[booking])
+			return err
+		})
 		if err := tx.Send(ctx); err != nil {
 			return err
 		}
-		if len(found) == 0 {
-			rejection = notFound(id)
-			return nil
-		}
-		before := found[0]
-		b = &found[0]
+		before := *b
 		rejection = change(b)
 		if b.Status != before.Status || b.WrongCodes != before.WrongCodes {
 			tx.Queue(updateSQL, id, b.Status, b.WrongCodes, b.EndedAt)
@@ -202,7 +211,7 @@ func (s *service) update(
 	})
 	switch {
 	case err != nil:
-		const advice = "Repeat the request: a booking ends once. A wrong code may count twice."
+		const advice = "Repeat the request: a booking ends once. If the code was wrong, it may count twice."
 		return nil, rest.OutcomeUnknown(fmt.Errorf("change booking %s: %w", id, err), advice)
 	case rejection != nil:
 		return nil, rejection

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -18,11 +19,14 @@ import (
 
 func main() { app.Main(program(), &commands{}) }
 
+// stamped is the version that the build sets with -ldflags "-X main.stamped=v1.2.3". It may be empty.
+var stamped string
+
 func program() app.Program {
 	return app.Program{
 		Name:        "invite",
 		Description: "Create invitations, and expire those that are not accepted by their deadline.",
-		Version:     app.ModuleVersion(),
+		Version:     cmp.Or(stamped, app.ModuleVersion()),
 	}
 }
 

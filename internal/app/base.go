@@ -85,7 +85,7 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger, others ...migrat
 	}
 	if err == nil {
 		if lacks := CheckPrivileges(ctx, pool); lacks != nil {
-			log.Warn("requests that need a privilege will fail", "error", lacks)
+			log.Warn("requests may fail because of the privileges in the database", "error", lacks)
 		}
 		b.Redis, err = delay.Connect(cfg.RedisURL, rereader(cfg.RedisURLFile))
 	}
@@ -96,8 +96,8 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger, others ...migrat
 	return b, nil
 }
 
-// CheckPrivileges returns an error that names the privileges which the role of the service lacks on the tables and views
-// of the role that has made the schema. The tables of the migrations are only read.
+// CheckPrivileges returns an error that names the privileges which the role of the service lacks on the tables and
+// views of the role that has made the schema. The tables of the migrations are only read.
 func CheckPrivileges(ctx context.Context, pool *sql.DB) error {
 	var missing, role string
 	err := pool.QueryRowContext(ctx, `

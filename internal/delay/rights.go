@@ -102,17 +102,21 @@ func (q *Queue) checkMode(ctx context.Context) error {
 	return nil // whatever else is wrong, the next command says it
 }
 
-// CheckChannel publishes to a channel whose name begins with another one, and subscribes to it. Its error says what
-// Redis refuses.
+// CheckChannel sends itself a message through a channel whose name begins with another one. Its error says which step
+// fails.
 func CheckChannel(ctx context.Context, rdb redis.UniversalClient, channel string) error {
-	own := channel + ":probe"
-	if err := rdb.Publish(ctx, own, "0").Err(); err != nil {
-		return fmt.Errorf("redis refuses to publish to %s: %w", channel, err)
-	}
-	sub := rdb.Subscribe(ctx, own)
+	const limit = 2 * time.Second
+	channel += ":probe"
+	sub := rdb.Subscribe(ctx, channel)
 	defer sub.Close()
-	if _, err := sub.ReceiveTimeout(ctx, 2*time.Second); err != nil {
-		return fmt.Errorf("redis refuses to subscribe to %s: %w", channel, err)
+	if _, err := sub.ReceiveTimeout(ctx, limit); err != nil {
+		return fmt.Errorf("subscribe to %s: %w", channel, err)
+	}
+	if err := rdb.Publish(ctx, channel, "0").Err(); err != nil {
+		return fmt.Errorf("publish to %s: %w", channel, err)
+	}
+	if _, err := sub.ReceiveTimeout(ctx, limit); err != nil {
+		return fmt.Errorf("receive what was published to %s: %w", channel, err)
 	}
 	return nil
 }

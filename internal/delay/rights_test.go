@@ -29,7 +29,7 @@ func TestRightsInRedis(t *testing.T) {
 	}{
 		"nothing":              {},
 		"the least rights":     {user: leastRights},
-		"no channels":          {user: leastRightsBut("resetchannels"), want: "publish to delay:"},
+		"no channels":          {user: leastRightsBut("resetchannels"), want: "subscribe to delay:"},
 		"no ZADD":              {user: leastRightsBut("-zadd"), want: "ZADD"},
 		"no scripts":           {user: leastRightsBut("-eval"), want: "EVAL"},
 		"no deletions":         {user: leastRightsBut("-del"), want: "DEL"},

@@ -24,7 +24,8 @@ func Checks(p *app.Process) []app.Check {
 		{Subject: "schema", Good: "has no migration that this binary lacks", Run: c.schema},
 		{Subject: "statements", Good: "those that time out rows fit the schema", Run: c.ofEachKind(
 			func(ctx context.Context, k *app.Kind) error { return k.Table.Check(ctx) })},
-		{Subject: "privileges", Good: "the role may read and change all tables, and read all views", Run: c.privileges},
+		{Subject: "privileges", Good: "the role may read and change all tables, and read all views",
+			Run: func(ctx context.Context) error { return app.CheckPrivileges(ctx, p.Pool) }},
 		{Subject: "durability", Good: "fsync and full_page_writes are on", Run: c.durability},
 		{Subject: "commits", Good: "none waits for a standby", Run: c.commits},
 		{Subject: "redis", Good: "answers, and permits what the queues need", Run: c.redis},
@@ -65,10 +66,6 @@ func (c checker) schema(context.Context) error {
 		return nil
 	}
 	return app.Warning(c.process.Newer[0])
-}
-
-func (c checker) privileges(ctx context.Context) error {
-	return app.CheckPrivileges(ctx, c.process.Pool)
 }
 
 // durability only warns if durability is off, because people turn it off to make a server for tests faster. It

@@ -81,8 +81,13 @@ func CheckURL(databaseURL string) error {
 // parse is [pgx.ParseConfig]. It refuses a URL in which pgx would take a part of the password for the host, because the
 // errors of the connection show the host.
 func parse(databaseURL string) (*pgx.ConnConfig, error) {
-	beforeQuery, _, _ := strings.Cut(databaseURL, "?")
-	if strings.Contains(beforeQuery, "://") && (strings.Count(beforeQuery, "@") > 1 || strings.Contains(beforeQuery, "#")) {
+	url, isURL := strings.CutPrefix(databaseURL, "postgres://")
+	if !isURL {
+		url, isURL = strings.CutPrefix(databaseURL, "postgresql://")
+	}
+	beforeQuery, _, _ := strings.Cut(url, "?")
+	authority, path, _ := strings.Cut(beforeQuery, "/")
+	if isURL && (strings.Count(authority, "@") > 1 || strings.ContainsAny(path, "@") || strings.Contains(beforeQuery, "#")) {
 		return nil, errors.New("want the special characters of the password percent-encoded, as in p%40ss for p@ss")
 	}
 	return pgx.ParseConfig(databaseURL) // its error masks the password
@@ -120,7 +125,7 @@ func Open(
 
 	err = db.PingContext(ctx)
 	if err == nil && refusePooler == nil && conns > 1 {
-		err = checkPooler(ctx, db)
+		err = checkPooler(ctx, db, strings.Contains(databaseURL, "cache_statement"))
 	}
 	if err != nil {
 		db.Close()

@@ -21,6 +21,7 @@ func TestOpenFails(t *testing.T) {
 	for name, test := range map[string]struct{ url, want string }{
 		"no server":   {"postgres://app:topsecret@" + closed + "/app", closed},
 		"an @":        {"postgres://app:p@topsecret@" + closed + "/app", "percent-encoded"},
+		"a slash":     {"postgres://app:1/topsecret@" + closed + "/app", "percent-encoded"},
 		"invalid URL": {"postgres://app:topsecret@" + closed + ":x/app", "database URL"},
 		"exec mode": {"postgres://app:topsecret@" + closed + "/app?default_query_exec_mode=exec",
 			"want cache_statement or cache_describe"},

@@ -64,19 +64,22 @@ func checkSession(ctx context.Context, conn *pgconn.PgConn, settings map[string]
 	return nil
 }
 
-// checkPooler returns an error if a pooler before PostgreSQL cannot lend two sessions at the same time, or if it does
-// not keep the statements that connections of the pool prepare. The pool may have two connections or more.
-func checkPooler(ctx context.Context, pool *sql.DB) error {
+// checkPooler returns an error if a pooler before PostgreSQL cannot lend two sessions at the same time, or, if the
+// connections of the pool prepare statements, does not keep these. The pool may have two connections or more.
+func checkPooler(ctx context.Context, pool *sql.DB, prepares bool) error {
 	limited, cancel := context.WithTimeout(ctx, poolerTimeout)
 	defer cancel()
 	err := useTwoSessions(limited, pool)
-	if errors.Is(limited.Err(), context.DeadlineExceeded) {
-		return errOneSession
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w (%w)", errOneSession, err)
 	}
 	if err != nil {
 		return fmt.Errorf("use two sessions at the same time: %w", err)
 	}
-	return checkStatementsKept(ctx, pool)
+	if !prepares {
+		return nil
+	}
+	return checkStatementsKept(limited, pool)
 }
 
 // useTwoSessions runs a statement while a transaction keeps another session.

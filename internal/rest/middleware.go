@@ -173,7 +173,8 @@ func SameOrigin(publicURL string) (gin.HandlerFunc, error) {
 		if err := protection.Check(c.Request); err != nil {
 			return &Error{Class: CrossOrigin, Detail: fmt.Sprintf("A page of another site may not send this request: "+
 				"its Origin is %.200q, and its Host is %.200q. If both should be this site, a proxy has changed the Host: "+
-				"it must pass on the one that the browser has sent, or the service must be given the site's public URL.", c.GetHeader("Origin"), c.Request.Host), Err: err}
+				"it must pass on the one that the browser has sent, or the service must be given the site's public URL.",
+				c.GetHeader("Origin"), c.Request.Host), Err: err}
 		}
 		return nil
 	}), nil

@@ -19,7 +19,7 @@ CREATE TABLE bookings (
     course_id       uuid        NOT NULL REFERENCES courses,
     places          bigint      NOT NULL CHECK (places > 0), -- that it has, or has given back
     code            text        NOT NULL, -- with which its customer confirms it
-    code_due_at     timestamptz, -- when the code must be sent; NULL: it was sent
+    code_due_at     timestamptz, -- when the code must be sent, or when the claim of a sender ends; NULL: it was sent
     wrong_codes     bigint      NOT NULL DEFAULT 0, -- that its customer has sent
     status          text        NOT NULL DEFAULT 'pending',
     idempotency_key text,
@@ -44,7 +44,7 @@ CREATE TABLE bookings (
 -- The reconciler reads pending rows by these indexes: those with a deadline, and those whose code was not sent. Their
 -- size depends on the number of pending rows, not of all rows.
 CREATE INDEX bookings_pending_deadline ON bookings (expires_at, id) WHERE status = 'pending';
-CREATE INDEX bookings_code_due ON bookings (code_due_at, id) WHERE status = 'pending';
+CREATE INDEX bookings_code_due ON bookings (code_due_at, id) WHERE status = 'pending' AND code_due_at IS NOT NULL;
 -- A creation sums up the places in the pending bookings of its customer.
 CREATE INDEX bookings_open ON bookings (customer_id) WHERE status = 'pending';
 -- The invariants compare the counters with the bookings that have places.
