@@ -47,7 +47,7 @@ func logMessage(log *slog.Logger) sender {
 		if !log.Enabled(ctx, slog.LevelWarn) {
 			return errors.New("the level of the log hides the code")
 		}
-		log.WarnContext(ctx, "a customer is sent a code", "code", m.Code, "booking", m.ID, "customer", m.CustomerID)
+		log.WarnContext(ctx, "a customer is sent a code", "code", m.Code, "id", m.ID, "customer", m.CustomerID)
 		return nil
 	}
 }
@@ -70,7 +70,7 @@ func codes(db *gorm.DB, send sender, log *slog.Logger) timeout.Rows {
 			err = db.WithContext(context.WithoutCancel(ctx)).Exec(sentSQL, m.ID).Error
 		}
 		if err != nil {
-			log.ErrorContext(ctx, "sending a code failed; it is repeated", "booking", m.ID, "error", err)
+			log.ErrorContext(ctx, "sending a code failed; it is repeated", "id", m.ID, "error", err)
 			return timeout.Result{ID: m.ID.String(), State: timeout.NotDue, Left: claimFor}
 		}
 		return timeout.Result{ID: m.ID.String(), State: timeout.TimedOut}

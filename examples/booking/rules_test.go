@@ -524,6 +524,7 @@ func TestInvariantsFindEachViolation(t *testing.T) {
 			s.checkInvariants(t)
 		})
 	}
+	// The last one has the right sum, because two units are taken.
 	for _, set := range []string{`free = free + 1`, `free = free - 1`, `capacity = 1, free = -1`} {
 		shared := s.counter(t, 3)
 		s.make(t, uuid.New(), of(shared, 2))

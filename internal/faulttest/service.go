@@ -94,16 +94,17 @@ type Service struct {
 	Keyed bool
 	// Bodies are bodies of requests that create rows. The first one can create any number of them. If there are shared
 	// rows, the same is true of the first body that needs none of those that the first one needs: "shared row locked"
-	// reports its rejections. Neighbours should differ only a little, because a key is used again with the next one or
-	// the one before. At least one other body needs a scarce shared row, which a load exhausts. Without it,
+	// reports its rejections. Neighbours should differ only a little, for instance in a quantity or a note, because a
+	// key is used again with the next one or the one before. At least one other body needs a scarce shared row, which a load exhausts. Without it,
 	// faults report that no call was rejected because of exhausted shared rows, unless there are rushes.
 	Bodies []string
 	// Decode reads the body of a successful answer to create, confirm, cancel, get or extend. If it takes a timeout for
 	// another end of a row, a load reports histories that no row can have.
 	Decode func(body []byte) (Row, error)
 	// Rejections maps the type of a problem to the reason that the model knows, whatever the status of the answer is,
-	// 4xx or 503. A problem that is not here is reported as unexpected. Customers use a key twice only if [RejectedReuse] is here. The tests expect that a service rejects
-	// calls because of overload, of exhausted shared rows or of bounds only if these reasons are here.
+	// 4xx or 503. A problem that is not here is reported as unexpected. Customers use a key twice only if
+	// [RejectedReuse] is here. The tests expect that a service rejects calls because of overload, of exhausted shared
+	// rows or of bounds only if these reasons are here.
 	Rejections map[string]Rejection
 
 	// The tables.
@@ -155,8 +156,8 @@ type SharedRows struct {
 	// no load exhausts it, and the shared rows of the rushes. If it adds too little, "shared row locked" reports
 	// rejections.
 	Stock string
-	// Rush returns the body of the i-th of the requests that are sent at the same moment, when many customers want the
-	// same shared row. Each rush wants another one, which has fewer units than are wanted: otherwise faults report that
+	// Rush returns the body of the i-th of the eight requests that are sent at the same moment, when many customers want
+	// the same shared row. Each rush wants another one, which has fewer units than are wanted: otherwise faults report that
 	// no call was rejected because of exhausted shared rows. nil: no shared row is scarce.
 	Rush func(rush, i int) string
 	// Rushes is the number of rushes for which Stock adds a shared row. A load that has more uses the first again.
