@@ -150,7 +150,7 @@ func TestRequestsSayHowToGoOn(t *testing.T) {
 	c.signUp()
 	testenv.DisablePostgres(t, url)
 	for path, advice := range map[string]string{
-		"": "same Idempotency-Key", "/" + uuid.NewString() + "/release": "Repeat the request",
+		"": "same Idempotency-Key", "/" + uuid.NewString() + "/release": "ends once",
 	} {
 		text := body(uuid.New(), 1)
 		if path != "" {

@@ -61,17 +61,17 @@ type service struct {
 	options      *options
 	expire, code publisher         // of the tasks of each kind
 	gate         *postgres.Gate    // for transactions that may wait for locks: connections are left for all others
-	turns        *postgres.KeyGate // for transactions that need the same course
-	wait         time.Duration     // for a slot of the gate, and for each lock
+	turns        *postgres.KeyGate // for creations that need the same course
+	wait         time.Duration     // for a slot of the gate, and for the lock of a course
 }
 
 type publisher interface {
 	Publish(ctx context.Context, messages ...delay.Message) bool
 }
 
-// At most turnsAtATime transactions work on a course or wait for its lock, and the others wait for a turn without a
-// connection. One that waits too long for its turn, or for a lock, is rejected. So a course that a session keeps locked,
-// or that all customers want at the same time, does not stop the bookings of all other courses.
+// At most turnsAtATime creations work on a course or wait for its lock, and the others wait for a turn without a
+// connection. Who waits too long for a turn, for a connection or for the lock of a course, is rejected. So a course that a
+// session keeps locked, or that all customers want at the same time, does not stop the bookings of all other courses.
 const (
 	turnsAtATime = 3
 	longestWait  = 200 * time.Millisecond
@@ -89,7 +89,13 @@ func newService(db *gorm.DB, o *options, expire, code publisher) *service {
 func (s *service) create(ctx context.Context, customer uuid.UUID, w wish) (b *booking, replayed bool, err error) {
 	var expire, send delay.Message
 	var rejection error // is answered after the commit: what it says of the tables must survive a failover, too
-	err = s.transact(ctx, w.course, func(tx *postgres.Tx) error {
+	leaveTurn, err := s.turns.Enter(ctx, w.course.String())
+	if err != nil {
+		return nil, false, errBusy
+	}
+	defer leaveTurn()
+	err = s.transact(ctx, func(tx *postgres.Tx) error {
+		s.waitShortly(tx)
 		n := readNeeds(tx, customer, w)
 		if err := tx.Send(ctx); err != nil {
 			return err
@@ -122,31 +128,29 @@ func (s *service) create(ctx context.Context, customer uuid.UUID, w wish) (b *bo
 	return b, replayed, nil
 }
 
-// transact runs a transaction that locks a course. It waits a short time for its turn, for a connection and for
-// each lock. If it does not get one of them, its error says that nothing has changed.
-func (s *service) transact(ctx context.Context, course uuid.UUID, do func(*postgres.Tx) error) error {
-	busy := rest.Unavailable.Errorf("Too many want this course or change your bookings right now. This request has " +
-		"changed nothing: repeat it.")
-	leaveTurn, err := s.turns.Enter(ctx, course.String())
-	if err != nil {
-		return busy
-	}
-	defer leaveTurn()
+// errBusy is the error of a request that has waited too long for a course.
+var errBusy = rest.Unavailable.Errorf("Too many want this course right now. This request has changed nothing: repeat it.")
+
+// transact runs a transaction that may wait for locks. Its error is errBusy if others keep the connections for such
+// transactions, or a lock.
+func (s *service) transact(ctx context.Context, do func(*postgres.Tx) error) error {
 	waiting, cancel := context.WithTimeout(ctx, s.wait)
-	leaveGate, err := s.gate.Enter(waiting)
+	leave, err := s.gate.Enter(waiting)
 	cancel()
 	if err != nil {
-		return busy
+		return errBusy
 	}
-	defer leaveGate()
-	err = postgres.Transact(ctx, s.db, func(tx *postgres.Tx) error {
-		tx.Queue(`SELECT set_config('lock_timeout', $1, true)`, fmt.Sprint(s.wait.Milliseconds()))
-		return do(tx)
-	})
-	if postgres.LockTimedOut(err) {
-		return busy
+	defer leave()
+	if err := postgres.Transact(ctx, s.db, do); !postgres.LockTimedOut(err) {
+		return err
 	}
-	return err
+	return errBusy
+}
+
+// waitShortly queues a statement that bounds the wait for each lock of the rest of a transaction, before it locks a
+// course.
+func (s *service) waitShortly(tx *postgres.Tx) {
+	tx.Queue(`SELECT set_config('lock_timeout', $1, true)`, fmt.Sprint(s.wait.Milliseconds()))
 }
 
 // readNeeds queues the statements that lock and read what decides on a wish: first the course, and then the customer,
@@ -187,24 +191,24 @@ func (s *service) get(ctx context.Context, customer, id uuid.UUID) (*booking, er
 // code must be counted.
 func (s *service) update(
 	ctx context.Context, customer, id uuid.UUID, change func(*booking) error,
-) (*booking, error) {
-	b, err := s.get(ctx, customer, id) // a booking is never deleted, and keeps its course
-	if err != nil {
-		return nil, err
-	}
+) (b *booking, err error) {
 	var rejection error
-	err = s.transact(ctx, b.CourseID, func(tx *postgres.Tx) error {
+	err = s.transact(ctx, func(tx *postgres.Tx) error {
+		var found []booking
 		tx.Queue(lockBooking, id, customer)
-		tx.Queue(readBooking, id, customer).Query(func(rows pgx.Rows) (err error) {
-			b, err = pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[booking])
-			return err
-		})
+		tx.Queue(readBooking, id, customer).Query(collect(&found))
 		if err := tx.Send(ctx); err != nil {
 			return err
 		}
-		before := *b
+		if len(found) == 0 {
+			rejection = notFound(id)
+			return nil
+		}
+		before := found[0]
+		b = &found[0]
 		rejection = change(b)
 		if b.Status != before.Status || b.WrongCodes != before.WrongCodes {
+			s.waitShortly(tx)
 			tx.Queue(updateSQL, id, b.Status, b.WrongCodes, b.EndedAt)
 		}
 		return nil
