@@ -69,7 +69,7 @@ func TestSweepOnAHungDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := sql.OpenDB(hung{})
 		defer pool.Close()
-		r := newTestReconciler(t, newSimulatedFixture(t, 0))
+		r := newTestReconciler(t, newFixture(t, 0))
 		r.db = pool
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -87,8 +87,8 @@ func (hung) Connect(ctx context.Context) (driver.Conn, error) {
 	return nil, ctx.Err()
 }
 
-// TestSweepIsSkipped lets another process sweep. The gauge of stuck rows has the number of the last sweep that has
-// ended.
+// TestSweepIsSkipped lets another process sweep. Meanwhile no other sweep begins, and the gauge of stuck rows has the
+// number of the last sweep that has ended.
 func TestSweepIsSkipped(t *testing.T) {
 	db, err := sql.Open("pgx", testenv.Postgres(t))
 	testenv.Must(t, err)
@@ -101,6 +101,9 @@ func TestSweepIsSkipped(t *testing.T) {
 	for _, stuck := range []int{3, 1} {
 		tx, err := other.lock(t.Context())
 		testenv.Must(t, err)
+		if _, err := r.Sweep(t.Context()); !errors.Is(err, ErrSweeping) {
+			t.Errorf("a sweep during another one returned %v, want ErrSweeping", err)
+		}
 		r.sweepAndLog(t.Context())
 		if got := testutil.ToFloat64(r.metrics.stuck); got != float64(stuck) {
 			t.Errorf("the gauge counts %v stuck rows after a sweep was skipped, want %d", got, stuck)
@@ -134,6 +137,9 @@ func TestAgeOfTheLastSweep(t *testing.T) {
 	defer db.Close()
 	r := newTestReconciler(t, newFixture(t, 0))
 	r.db = db
+	if last, _, err := r.Last(t.Context()); err != nil || last != nil {
+		t.Errorf("before the first sweep the last report is %v, %v; want none", last, err)
+	}
 	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
 		const took = 20 // seconds
 		tx, err := r.lock(t.Context())
@@ -170,7 +176,7 @@ func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 	for name, test := range sweeps {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newTestReconciler(t, newSimulatedFixture(t, 1))
+				r := newTestReconciler(t, newFixture(t, 1))
 				r.schedule, r.interval, r.cfg.Lookahead = never{}, time.Hour, lookahead
 				ctx, cancel := context.WithTimeout(t.Context(), 10*lookahead)
 				defer cancel()
@@ -196,7 +202,7 @@ func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 // TestRunSweepsByTheSchedule counts the sweeps of a schedule whose intervals are short enough. There are no others.
 func TestRunSweepsByTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newTestReconciler(t, newSimulatedFixture(t, 1))
+		r := newTestReconciler(t, newFixture(t, 1))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
 		defer cancel()
 		var sweeps atomic.Int64
@@ -244,7 +250,7 @@ func TestProbe(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newSimulatedFixture(t, 1)
+				f := newFixture(t, 1)
 				other, err := delay.NewQueue(f.rdb, "test.other", 3)
 				testenv.Must(t, err)
 				testenv.Must(t, other.MarkIntact(t.Context()))
