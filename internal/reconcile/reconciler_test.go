@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"log/slog"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -109,24 +107,6 @@ func TestSweepIsSkipped(t *testing.T) {
 			t.Errorf("the gauge counts %v stuck rows after a sweep was skipped, want %d", got, stuck)
 		}
 		testenv.Must(t, other.recordAndUnlock(t.Context(), tx, Report{Outcome: Partial, Failed: 1}))
-	}
-}
-
-// TestSweepsLogChanges takes Redis away for three sweeps. They log one line when it is away, and one when it is back.
-func TestSweepsLogChanges(t *testing.T) {
-	db, err := sql.Open("pgx", testenv.Postgres(t))
-	testenv.Must(t, err)
-	defer db.Close()
-	f := newFixture(t, 0)
-	r := newTestReconciler(t, f)
-	var lines testenv.LogBuffer
-	r.db, r.log = db, slog.New(slog.NewTextHandler(&lines, nil))
-	for _, f.fails["Intact"] = range []bool{false, true, true, true, false, false} {
-		r.sweepAndLog(t.Context())
-	}
-	log := strings.Split(strings.TrimSpace(lines.String()), "\n")
-	if len(log) != 2 || !strings.Contains(log[0], "sweep degraded") || !strings.Contains(log[1], "sweep ok again") {
-		t.Errorf("the sweeps logged %q, want a line when Redis is away and one when it is back", log)
 	}
 }
 
