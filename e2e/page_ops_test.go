@@ -130,42 +130,6 @@ func TestPageSchedule(t *testing.T) {
 	ops.CheckLook("ops-overdue")
 	s.Serve(t, "--roles=reconciler")
 	ops.WaitFor("#schedule-text", "Cancelled in the last hour: 1,")
-	checkMissing(t, ops)
-}
-
-// checkMissing calls the function of the page that compares orders with tasks, for buckets of which the first has
-// begun.
-func checkMissing(t *testing.T, ops *browsertest.Tab) {
-	t.Helper()
-	browsertest.Eval[bool](ops,
-		`import('/assets/schedule.js').then((module) => { window.missingTasks = module.missingTasks; }), true`)
-	ops.Until("the module is loaded",
-		func() bool { return browsertest.Eval[bool](ops, `window.missingTasks !== undefined`) })
-	for name, test := range map[string]struct{ rows, tasks, want string }{
-		"none":                        {"0,3,2,0", "0,3,2,0", "0,0,0,0"},
-		"all":                         {"0,3,2,0", "0,0,0,0", "0,3,2,0"},
-		"some":                        {"0,3,2,0", "0,3,1,0", "0,0,1,0"},
-		"in a bucket that has begun":  {"4,3,2,0", "0,3,2,0", "0,0,0,0"},
-		"in the last bucket":          {"0,3,2,1", "0,3,2,0", "0,0,0,0"},
-		"tasks that are due earlier":  {"0,0,2,0", "0,2,0,0", "0,0,0,0"},
-		"overdue tasks":               {"0,2,2,0", "2,2,0,0", "0,0,0,0"},
-		"a task beyond the edge":      {"0,3,2,0", "0,2,3,0", "0,0,0,0"},
-		"a task far behind the order": {"0,3,0,0", "0,2,0,1", "0,1,0,0"},
-	} {
-		call := `missingTasks({ counts: [%s] }, { counts: [%s] }, 1).join()`
-		if got := browsertest.Eval[string](ops, fmt.Sprintf(call, test.rows, test.tasks)); got != test.want {
-			t.Errorf("%s: %s tasks are missing, want %s", name, got, test.want)
-		}
-	}
-	for call, want := range map[string]string{
-		`missingTasks({ counts: [0, 8, 8, 0], estimated: true }, { counts: [0, 5, 3, 0] }, 1)`: "0,0,5,0",
-		`missingTasks({ counts: [0, 8, 8, 0] }, { counts: [0, 5, 3, 0], estimated: true }, 1)`: "0,0,0,0",
-		`missingTasks({ counts: [0, 8, 8, 0] }, null, 1)`:                                      "0,0,0,0",
-	} {
-		if got := browsertest.Eval[string](ops, call+".join()"); got != want {
-			t.Errorf("%s: %s, want %s", call, got, want)
-		}
-	}
 }
 
 // TestPageDemo looks at both pages of the demo, with an order in each state. Then it stops Redis: the customers' page

@@ -6,8 +6,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -19,55 +17,6 @@ import (
 
 // pages are the files of this folder.
 var pages = os.DirFS(".")
-
-var (
-	htmlFile   = regexp.MustCompile(`(?:href|src)="/(assets/[^"]+)"`)
-	partFile   = regexp.MustCompile(`data-part.* href="/assets/([^"]+)"`)
-	importFile = regexp.MustCompile(`from '\./([^']+)'`)
-	sheetFile  = regexp.MustCompile(`addStylesheet\('/(assets/[^']+)'\)`)
-)
-
-// TestPagesFindTheirFiles reads the names of files in the pages, the scripts and the style sheets. Each named file must
-// exist, and each file must be named. So a team that leaves a part of a page out deletes both its line and its files.
-// No other script may import a part.
-func TestPagesFindTheirFiles(t *testing.T) {
-	named := map[string]bool{}
-	check := func(by string, found [][]string, dir string) {
-		t.Helper()
-		for _, match := range found {
-			file := path.Join(dir, match[1])
-			named[file] = true
-			if _, err := fs.Stat(assets, file); err != nil {
-				t.Errorf("%s names a file that does not exist: %v", by, err)
-			}
-		}
-	}
-	var parts []string
-	for _, name := range glob(t, pages, "*.html") {
-		text := read(t, pages, name)
-		check(name, htmlFile.FindAllStringSubmatch(text, -1), "")
-		for _, match := range partFile.FindAllStringSubmatch(text, -1) {
-			parts = append(parts, match[1])
-		}
-	}
-	files := glob(t, assets, "assets/*")
-	for _, name := range files {
-		text := read(t, assets, name)
-		imports := importFile.FindAllStringSubmatch(text, -1)
-		check(name, imports, "assets")
-		for _, match := range imports {
-			if slices.Contains(parts, match[1]) {
-				t.Errorf("%s imports the part %s, want only its page to name it", name, match[1])
-			}
-		}
-		check(name, sheetFile.FindAllStringSubmatch(text, -1), "")
-	}
-	for _, name := range files {
-		if !named[name] {
-			t.Errorf("no page and no script names the file %s: delete it, or add it to a page", name)
-		}
-	}
-}
 
 // TestExtensions serves the pages with two extensions.
 func TestExtensions(t *testing.T) {
@@ -156,15 +105,6 @@ func TestWrongExtensions(t *testing.T) {
 			t.Errorf("%s: the error is %v, want one with %q", name, err, test.want)
 		}
 	}
-}
-
-func glob(t *testing.T, files fs.FS, pattern string) []string {
-	t.Helper()
-	names, err := fs.Glob(files, pattern)
-	if err != nil || len(names) == 0 {
-		t.Fatalf("the files %s: found %d, %v, want at least one", pattern, len(names), err)
-	}
-	return names
 }
 
 func read(t *testing.T, files fs.FS, name string) string {

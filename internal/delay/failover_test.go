@@ -3,58 +3,23 @@ package delay
 import (
 	"errors"
 	"fmt"
-	"net"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
 	"example.com/shop/internal/testenv"
 )
 
-// sentinel is a stand-in for a Redis Sentinel.
-type sentinel struct {
-	*miniredis.Miniredis
-	master atomic.Value // the host:port of the master "shop"
-}
-
-func startSentinel(t *testing.T, master string) *sentinel {
-	t.Helper()
-	s := &sentinel{Miniredis: miniredis.RunT(t)}
-	s.master.Store(master)
-	err := s.Server().Register("SENTINEL", func(c *server.Peer, _ string, args []string) {
-		host, port, _ := net.SplitHostPort(s.master.Load().(string))
-		switch {
-		case args[0] == "sentinels":
-			c.WriteLen(0) // there are no others
-		case args[1] == "shop":
-			c.WriteStrings([]string{host, port})
-		default:
-			c.WriteNull()
-		}
-	})
-	testenv.Must(t, err)
-	return s
-}
-
-// failOver changes the master, and tells the clients.
-func (s *sentinel) failOver(master string) {
-	s.master.Store(master)
-	host, port, _ := net.SplitHostPort(master)
-	s.Publish("+switch-master", fmt.Sprintf("shop ? ? %s %s", host, port))
-}
-
-// TestSubscriptionFollowsMaster suspends a master, and a Sentinel names another one. After a silence a worker
-// subscribes to the other one, whose replication id is another one.
+// TestSubscriptionFollowsMaster suspends a master, and the Sentinels promote its replica. After a silence a worker
+// subscribes to the new master, whose replication id is another one. If the Sentinels do not know a master, no caller
+// may take the error for a missing key.
 func TestSubscriptionFollowsMaster(t *testing.T) {
-	former, next := testenv.RedisServer(t), testenv.RedisServer(t)
-	s := startSentinel(t, former.Addr())
-	rdb, err := Connect("redis://"+s.Addr()+"?master_name=shop", nil)
+	t.Parallel()
+	pair := testenv.RedisSentinels(t)
+	rdb, err := Connect(pair.URL, nil)
 	testenv.Must(t, err)
 	defer rdb.Close()
 	q := newQueue(t, rdb, 1)
@@ -67,24 +32,20 @@ func TestSubscriptionFollowsMaster(t *testing.T) {
 			return err == nil && n[q.channel()] > 0
 		})
 	}
-	awaitSubscriber(former.URL())
+	awaitSubscriber(pair.Master.URL())
 	before := q.ReplicationIDs(t.Context())
 
-	testenv.Must(t, syscall.Kill(former.Pid(), syscall.SIGSTOP))
-	s.failOver(next.Addr())
-	awaitSubscriber(next.URL())
+	testenv.Must(t, syscall.Kill(pair.Master.Pid(), syscall.SIGSTOP))
+	awaitSubscriber(pair.Replica.URL())
 	testenv.Eventually(t, "the replication id is another one", func() bool {
 		after := q.ReplicationIDs(t.Context())
 		return before != "" && after != "" && after != before
 	})
-}
 
-// TestUnknownMaster connects to Sentinels that do not know the master. No caller may take the error for a missing key.
-func TestUnknownMaster(t *testing.T) {
-	rdb, err := Connect("redis://"+startSentinel(t, "127.0.0.1:1").Addr()+"?master_name=other", nil)
+	other, err := Connect(strings.Replace(pair.URL, "master_name=shop", "master_name=other", 1), nil)
 	testenv.Must(t, err)
-	defer rdb.Close()
-	err = rdb.Get(t.Context(), "key").Err()
+	defer other.Close()
+	err = other.Get(t.Context(), "key").Err()
 	if err == nil || errors.Is(err, redis.Nil) || !strings.Contains(err.Error(), "check master_name") {
 		t.Errorf("the error is %v, want one that tells to check master_name, and not a missing key", err)
 	}

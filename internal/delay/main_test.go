@@ -52,15 +52,6 @@ func newQueue(t testing.TB, rdb redis.UniversalClient, shards int) *Queue {
 	return q
 }
 
-// redisTime returns the time by the clock of the Redis that holds shard 0, in microseconds.
-func redisTime(t testing.TB, q *Queue) int64 {
-	t.Helper()
-	us, err := redis.NewScript(`local t = redis.call('TIME') return t[1] * 1000000 + t[2]`).
-		Run(t.Context(), q.rdb, []string{q.shards[0].due}).Int64()
-	testenv.Must(t, err)
-	return us
-}
-
 // sleep returns when d has passed or when ctx has ended.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
@@ -80,11 +71,4 @@ func do(t testing.TB, q *Queue, args ...any) {
 func mustSchedule(t testing.TB, q *Queue, msgs ...Message) {
 	t.Helper()
 	testenv.Must(t, q.Schedule(t.Context(), msgs...))
-}
-
-func emptyQueue(t testing.TB, q *Queue) {
-	t.Helper()
-	for _, s := range q.shards {
-		do(t, q, "DEL", s.due, s.leased, s.dead, s.attempts, s.errs, s.marker)
-	}
 }

@@ -3,6 +3,7 @@ package delay
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -38,6 +39,7 @@ type model struct {
 	lease map[string]*claimed
 	dead  map[string]bool
 	fails map[string]int
+	errs  map[string]string
 }
 
 type score struct{ hour, step int }
@@ -54,7 +56,7 @@ type claimed struct {
 
 func newModel() *model {
 	return &model{due: map[string]score{}, lease: map[string]*claimed{}, dead: map[string]bool{},
-		fails: map[string]int{}}
+		fails: map[string]int{}, errs: map[string]string{}}
 }
 
 func (m *model) in(hours int) score {
@@ -104,6 +106,21 @@ func (m *model) claim(limit int, c *claimed) []string {
 	return taken
 }
 
+// next returns the hours until a task is due or a lease ends, or never.
+func (m *model) next() int {
+	soonest := never
+	for _, at := range m.due {
+		soonest = min(soonest, at.hour-m.clock)
+	}
+	for _, l := range m.lease {
+		soonest = min(soonest, l.ends.hour-m.clock)
+	}
+	return max(soonest, 0)
+}
+
+// never is more hours than any time in the test, and fewer than the queue returns if nothing is scheduled.
+const never = 1000
+
 func first(ids []string, n int) []string { return ids[:min(n, len(ids))] }
 
 // machine runs each operation on the queue and on the model.
@@ -142,6 +159,9 @@ func (m *machine) Claim(r *rapid.T) {
 	}
 	if !slices.Equal(got, want) {
 		r.Fatalf("claimed %v, want %v", got, want)
+	}
+	if next := min(int(batch.Next.Round(time.Hour).Hours()), never); next != m.model.next() {
+		r.Fatalf("the next task is due in %d hours, want %d", next, m.model.next())
 	}
 	if len(got) > 0 {
 		m.claims = append(m.claims, c)
@@ -187,6 +207,7 @@ func (m *machine) Ack(r *rapid.T) {
 	if leased {
 		delete(m.model.lease, id)
 		delete(m.model.fails, id)
+		delete(m.model.errs, id)
 	}
 }
 
@@ -202,13 +223,14 @@ func (m *machine) Retry(r *rapid.T) {
 		m.model.schedule(id, m.model.in(hours))
 		if reason != "" {
 			m.model.fails[id]++
+			m.model.errs[id] = reason
 		}
 	}
 }
 
 func (m *machine) Bury(r *rapid.T) {
 	c, id, leased := m.drawClaimed(r)
-	n, err := m.q.Bury(m.ctx, c.batch, Burial{ID: id, Err: "broken"})
+	n, err := m.q.Bury(m.ctx, c.batch, Burial{ID: id, Err: "buried"})
 	m.must(r, err)
 	m.checkEnded(r, n, leased)
 	if leased {
@@ -216,6 +238,7 @@ func (m *machine) Bury(r *rapid.T) {
 		delete(m.model.due, id)
 		m.model.dead[id] = true
 		m.model.fails[id]++
+		m.model.errs[id] = "buried"
 	}
 }
 
@@ -229,6 +252,7 @@ func (m *machine) Redrive(r *rapid.T) {
 	if ok {
 		delete(m.model.dead, id)
 		delete(m.model.fails, id)
+		delete(m.model.errs, id)
 		m.model.schedule(id, m.model.in(0))
 	}
 }
@@ -276,6 +300,16 @@ func (m *machine) Check(r *rapid.T) {
 	m.must(r, err)
 	if want := slices.Sorted(maps.Keys(m.model.dead)); !slices.Equal(slices.Sorted(slices.Values(dead)), want) {
 		r.Fatalf("dead holds %v, want %v", dead, want)
+	}
+	attempts, err := m.q.rdb.HGetAll(m.ctx, s.attempts).Result()
+	m.must(r, err)
+	if got, want := fmt.Sprint(attempts), fmt.Sprint(m.model.fails); got != want {
+		r.Fatalf("the failed attempts are %s, want %s", got, want)
+	}
+	errs, err := m.q.rdb.HGetAll(m.ctx, s.errs).Result()
+	m.must(r, err)
+	if !maps.Equal(errs, m.model.errs) {
+		r.Fatalf("the errors are %v, want %v", errs, m.model.errs)
 	}
 }
 

@@ -391,6 +391,7 @@ func TestDeleteSkipsLockedRows(t *testing.T) {
 // TestBreaker publishes while Redis is down. A few publishes try Redis, then the breaker is open, which is logged
 // once. The outbox keeps every row.
 func TestBreaker(t *testing.T) {
+	t.Parallel()
 	server := testenv.RedisServer(t)
 	o, q := newOutbox(t), newQueue(t, connect(t, server.URL()), 1)
 	testenv.Must(t, server.Kill())

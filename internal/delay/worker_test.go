@@ -163,37 +163,6 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-func TestOutcomes(t *testing.T) {
-	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
-		scheduleNow(t, q, "done", "early", "fails")
-		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
-			byID := map[string]Outcome{"done": Done(), "early": RetryIn(time.Hour), "fails": Fail(nil)}
-			var outcomes []Outcome
-			for _, task := range tasks {
-				outcomes = append(outcomes, byID[task.ID])
-			}
-			return outcomes, nil
-		}, WorkerConfig{})
-		runOnce(t, w)
-
-		locations, err := q.Locate(t.Context(), []string{"done", "early", "fails"})
-		testenv.Must(t, err)
-		if p := locations[0]; p.State != Absent {
-			t.Errorf("done is %+v, want absent", p)
-		}
-		if p := locations[1]; p.State != Scheduled || p.Left != time.Hour {
-			t.Errorf("early is %+v, want due in an hour", p)
-		}
-		if p := locations[2]; p.State != Scheduled || p.Left < time.Second/2 || p.Left > 3*time.Second/2 {
-			t.Errorf("fails is %+v, want due in half a second to one and a half", p)
-		}
-		attempts, err := q.rdb.HGetAll(t.Context(), q.shards[0].attempts).Result()
-		if err != nil || len(attempts) != 1 || attempts["fails"] != "1" {
-			t.Errorf("attempts %v, %v; want only the failure counted", attempts, err)
-		}
-	})
-}
-
 // TestWakeUp schedules tasks that are due now. Without a wake-up the worker would sleep for an hour. The first task may
 // be scheduled before the worker has subscribed to wake-ups.
 func TestWakeUp(t *testing.T) {

@@ -43,14 +43,9 @@ type process struct {
 }
 
 // StartChild starts a command as a child process. Linux kills the child when this process ends, even if this process is
-// killed. The channel is closed when the child has ended and its output was written. The child keeps only the
-// credential of the command's attributes.
+// killed. The channel is closed when the child has ended and its output was written.
 func StartChild(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
-	attr := childOf(syscall.SIGKILL)
-	if cmd.SysProcAttr != nil {
-		attr.Credential = cmd.SysProcAttr.Credential
-	}
-	cmd.SysProcAttr = attr
+	cmd.SysProcAttr = childOf(syscall.SIGKILL)
 	return startChild(cmd)
 }
 

@@ -25,12 +25,24 @@ var (
 		"the seed of the chaos test's plan, to repeat an earlier one; 0: a random one")
 )
 
-// ChaosFault is a fault that the chaos test injects into one part of a deployment. The function begin begins the fault
-// and returns a function that ends it. If the fault affects one of several processes or rows, pick selects which one.
+// ChaosFault is a fault that the chaos test injects into one part of a deployment.
 type ChaosFault struct {
 	Name   string
 	Target Target
-	Begin  func(d *Deployment, pick int) (end func())
+	Begin  Begin
+}
+
+// Begin begins a fault, and returns a function that ends it. If the fault affects one of several processes or rows,
+// pick selects which one.
+type Begin func(d *Deployment, pick int) (end func())
+
+// during returns the injection of a fault that lasts for a while.
+func during(while time.Duration, begin Begin) func(d *Deployment) {
+	return func(d *Deployment) {
+		end := begin(d, 0)
+		d.Sleep(while)
+		end()
+	}
 }
 
 // Target is a part of a deployment. At most one fault affects a part at a time. Faults end in the order of their parts,
@@ -68,10 +80,7 @@ func (s *Service) chaosFaults() []ChaosFault {
 }
 
 var postgresChaos = []ChaosFault{
-	{"PostgreSQL restarted", PostgresServer, func(d *Deployment, _ int) func() {
-		testenv.Must(d.T, d.Postgres.Stop())
-		return func() { testenv.Must(d.T, d.Postgres.Restart(d.T.Context())) }
-	}},
+	{"PostgreSQL restarted", PostgresServer, postgresRestarted},
 	{"PostgreSQL failed over", PostgresServer, func(d *Deployment, pick int) func() {
 		// After a crash of the primary, customers also see changes that have not waited for the standby, and that a
 		// promotion loses.
@@ -88,12 +97,9 @@ var postgresChaos = []ChaosFault{
 			d.rebuild()
 		}
 	}},
-	{"PostgreSQL hung", PostgresServer, func(d *Deployment, _ int) func() { return d.suspendPostgres() }},
+	{"PostgreSQL hung", PostgresServer, postgresHung},
 	{"timeouts blocked by locks", PostgresServer, func(d *Deployment, _ int) func() { return d.blockTimeouts() }},
-	{"pending rows locked", PostgresServer, func(d *Deployment, _ int) func() {
-		_, release := d.Lock(d.Service.lockPending())
-		return release
-	}},
+	{"pending rows locked", PostgresServer, pendingLocked},
 	{"most timeouts rejected", PostgresServer, func(d *Deployment, pick int) func() {
 		return d.rejectTimeouts(fmt.Sprintf(`hashtext(id::text) %% 4 <> %d`, pick%4))
 	}},
@@ -105,10 +111,7 @@ var postgresChaos = []ChaosFault{
 }
 
 var redisChaos = []ChaosFault{
-	{"Redis restarted empty", RedisServer, func(d *Deployment, _ int) func() {
-		testenv.Must(d.T, d.redis.Kill())
-		return func() { testenv.Must(d.T, d.redis.Restart(d.T.Context())) }
-	}},
+	{"Redis restarted empty", RedisServer, redisRestarted},
 	{"Redis failed over", RedisServer, func(d *Deployment, pick int) func() {
 		replica, rdb := d.redisReplica()
 		switch pick % 3 {
@@ -121,19 +124,13 @@ var redisChaos = []ChaosFault{
 		}
 		return func() { d.promoteRedis(replica, rdb) }
 	}},
-	{"Redis hung", RedisServer, func(d *Deployment, _ int) func() { return suspend(d.T, d.redis.Pid()) }},
+	{"Redis hung", RedisServer, redisHung},
 	{"Redis wiped", RedisServer, func(d *Deployment, _ int) func() {
 		testenv.Must(d.T, d.RDB.FlushAll(d.T.Context()).Err())
 		return func() {}
 	}},
-	{"Redis read-only", RedisServer, func(d *Deployment, _ int) func() {
-		testenv.Must(d.T, d.RDB.ReplicaOf(d.T.Context(), "127.0.0.1", "1").Err())
-		return func() { testenv.Must(d.T, d.RDB.ReplicaOf(d.T.Context(), "NO", "ONE").Err()) }
-	}},
-	{"Redis out of memory", RedisServer, func(d *Deployment, _ int) func() {
-		testenv.Must(d.T, d.RDB.ConfigSet(d.T.Context(), "maxmemory", "1").Err())
-		return func() { testenv.Must(d.T, d.RDB.ConfigSet(d.T.Context(), "maxmemory", "0").Err()) }
-	}},
+	{"Redis read-only", RedisServer, redisReadOnly},
+	{"Redis out of memory", RedisServer, redisOutOfMemory},
 	{"foreign content in Redis", RedisServer, func(d *Deployment, pick int) func() {
 		d.corrupt(rand.New(rand.NewPCG(uint64(pick), 3)))
 		return d.deleteForeignKeys
@@ -141,30 +138,12 @@ var redisChaos = []ChaosFault{
 }
 
 var networkChaos = []ChaosFault{
-	{"network to PostgreSQL slow", PostgresNetwork, func(d *Deployment, _ int) func() {
-		d.toPostgres.Slow(30 * time.Millisecond)
-		return d.toPostgres.Heal
-	}},
-	{"network to PostgreSQL cut", PostgresNetwork, func(d *Deployment, _ int) func() {
-		d.toPostgres.Cut()
-		return d.toPostgres.Heal
-	}},
-	{"network to PostgreSQL half-open", PostgresNetwork, func(d *Deployment, _ int) func() {
-		d.toPostgres.HalfOpen()
-		return d.toPostgres.Heal
-	}},
-	{"network to Redis slow", RedisNetwork, func(d *Deployment, _ int) func() {
-		d.toRedis.Slow(60 * time.Millisecond)
-		return d.toRedis.Heal
-	}},
-	{"network to Redis cut", RedisNetwork, func(d *Deployment, _ int) func() {
-		d.toRedis.Cut()
-		return d.toRedis.Heal
-	}},
-	{"network to Redis half-open", RedisNetwork, func(d *Deployment, _ int) func() {
-		d.toRedis.HalfOpen()
-		return d.toRedis.Heal
-	}},
+	{"network to PostgreSQL slow", PostgresNetwork, toPostgres(slow(30 * time.Millisecond))},
+	{"network to PostgreSQL cut", PostgresNetwork, toPostgres((*Proxy).Cut)},
+	{"network to PostgreSQL half-open", PostgresNetwork, toPostgres((*Proxy).HalfOpen)},
+	{"network to Redis slow", RedisNetwork, toRedis(slow(60 * time.Millisecond))},
+	{"network to Redis cut", RedisNetwork, toRedis((*Proxy).Cut)},
+	{"network to Redis half-open", RedisNetwork, toRedis((*Proxy).HalfOpen)},
 }
 
 var processChaos = []ChaosFault{
@@ -342,7 +321,6 @@ func (r chaosRun) inject(t *testing.T) (*Deployment, figures) {
 		Redis: syncAtOnce, Network: true,
 	})
 	defer func() { d.Kill(d.Running("")...) }()
-	testenv.Must(t, d.RDB.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	customers := rand.New(rand.NewPCG(r.seed, 2))
 	load := d.startLoad(customers, usualRate+customers.IntN(usualRate*3/2))
 	var injected []string // a line for each stage

@@ -97,5 +97,5 @@ func (d *Deployment) AwaitService() {
 		return d.Number(`SELECT count(*) FROM reconcile_reports
 			WHERE kind = $1 AND (report->>'started_at')::timestamptz > to_timestamp($2)`, d.Service.Kind, since) > 0
 	})
-	d.again = max(d.again, again, time.Since(began)-*sweepInterval)
+	d.again = max(d.again, again, time.Since(began)-sweepInterval)
 }

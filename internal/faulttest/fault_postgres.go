@@ -23,19 +23,11 @@ func (s *Service) PostgresFaults() []Fault {
 	}}
 	return []Fault{
 		{Name: "restarted", on: own, withoutSweeps: true,
-			Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true},
-			Inject: func(d *Deployment) {
-				testenv.Must(d.T, d.Postgres.Stop())
-				d.Sleep(2 * time.Second)
-				testenv.Must(d.T, d.Postgres.Restart(d.T.Context()))
-			}},
+			Bound:  Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true},
+			Inject: during(2*time.Second, postgresRestarted)},
 		// A request, with its statements, times out after 8 s.
 		{Name: "hung", on: own, Bound: Bound{Late: 15 * time.Second, Answer: 12 * time.Second, Rejected: true},
-			Inject: func(d *Deployment) {
-				resume := d.suspendPostgres()
-				d.Sleep(6 * time.Second)
-				resume()
-			}},
+			Inject: during(6*time.Second, postgresHung)},
 		{Name: "out of connections", on: own,
 			Bound:  Bound{Late: 10 * time.Second, Answer: 10 * time.Second, Rejected: true},
 			Inject: takeConnections},
@@ -52,16 +44,24 @@ func (s *Service) PostgresFaults() []Fault {
 				release()
 			}, also: func(f figures) []string { return append(contended(f), whileLocked...) }},
 		{Name: "rows locked", on: shared, withoutSweeps: true,
-			Bound: Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true},
-			Inject: func(d *Deployment) {
-				_, release := d.Lock(d.Service.lockPending())
-				d.Sleep(5 * time.Second)
-				release()
-			}},
+			Bound:  Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true},
+			Inject: during(5*time.Second, pendingLocked)},
 		{Name: "deadlocks", NeedsShared: true, on: own,
 			Bound:  Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true},
 			Inject: causeDeadlocks},
 	}
+}
+
+func postgresRestarted(d *Deployment, _ int) (end func()) {
+	testenv.Must(d.T, d.Postgres.Stop())
+	return func() { testenv.Must(d.T, d.Postgres.Restart(d.T.Context())) }
+}
+
+func postgresHung(d *Deployment, _ int) (end func()) { return d.suspendPostgres() }
+
+func pendingLocked(d *Deployment, _ int) (end func()) {
+	_, release := d.Lock(`SELECT FROM ` + d.Service.Table + ` WHERE status = 'pending' ORDER BY id FOR UPDATE`)
+	return release
 }
 
 // createIndependent creates rows for a while, one after the other. They do not need a shared row that the test has

@@ -24,17 +24,9 @@ func (s *Service) RedisFaults() []Fault {
 			Inject: func(d *Deployment) {
 				d.Sleep(2 * time.Second)
 			}},
-		{Name: "restarted empty", Bound: swept, on: own, Inject: func(d *Deployment) {
-			testenv.Must(d.T, d.redis.Kill())
-			d.Sleep(4 * time.Second)
-			testenv.Must(d.T, d.redis.Restart(d.T.Context()))
-		}},
+		{Name: "restarted empty", Bound: swept, on: own, Inject: during(4*time.Second, redisRestarted)},
 		{Name: "restarted with its AOF", Bound: swept, Needs: Needs{Redis: []string{"--appendonly", "yes"}},
-			Inject: func(d *Deployment) {
-				testenv.Must(d.T, d.redis.Kill())
-				d.Sleep(time.Second)
-				testenv.Must(d.T, d.redis.Restart(d.T.Context()))
-			}},
+			Inject: during(time.Second, redisRestarted)},
 		{Name: "wiped", Quick: true, on: shared, Bound: swept, Inject: func(d *Deployment) {
 			for range 3 {
 				testenv.Must(d.T, d.RDB.FlushDB(d.T.Context()).Err())
@@ -58,26 +50,32 @@ func (s *Service) RedisFaults() []Fault {
 			}
 			d.deleteForeignKeys()
 		}},
-		{Name: "hung", Bound: swept, on: own, Rate: competing, also: contended, Inject: func(d *Deployment) {
-			resume := suspend(d.T, d.redis.Pid())
-			d.Sleep(10 * time.Second)
-			resume()
-		}},
-		{Name: "read-only", Bound: swept, on: own, Inject: func(d *Deployment) {
-			testenv.Must(d.T, d.RDB.ReplicaOf(d.T.Context(), "127.0.0.1", "1").Err()) // no server listens there
-			d.Sleep(4 * time.Second)
-			testenv.Must(d.T, d.RDB.ReplicaOf(d.T.Context(), "NO", "ONE").Err())
-		}},
-		{Name: "out of memory", Bound: swept, on: own, Inject: func(d *Deployment) {
-			limit := func(bytes string) { testenv.Must(d.T, d.RDB.ConfigSet(d.T.Context(), "maxmemory", bytes).Err()) }
-			testenv.Must(d.T, d.RDB.ConfigSet(d.T.Context(), "maxmemory-policy", "noeviction").Err())
-			limit("1")
-			d.Sleep(4 * time.Second)
-			limit("0")
-		}},
+		{Name: "hung", Bound: swept, on: own, Rate: competing, also: contended,
+			Inject: during(10*time.Second, redisHung)},
+		{Name: "read-only", Bound: swept, on: own, Inject: during(4*time.Second, redisReadOnly)},
+		{Name: "out of memory", Bound: swept, on: own, Inject: during(4*time.Second, redisOutOfMemory)},
 		{Name: "failover that loses writes", Bound: swept, Needs: Needs{Network: true, Redis: syncAtOnce},
 			Inject: failOver},
 	}
+}
+
+func redisRestarted(d *Deployment, _ int) (end func()) {
+	testenv.Must(d.T, d.redis.Kill())
+	return func() { testenv.Must(d.T, d.redis.Restart(d.T.Context())) }
+}
+
+func redisHung(d *Deployment, _ int) (end func()) { return suspend(d.T, d.redis.Pid()) }
+
+func redisReadOnly(d *Deployment, _ int) (end func()) {
+	testenv.Must(d.T, d.RDB.ReplicaOf(d.T.Context(), "127.0.0.1", "1").Err()) // no server listens there
+	return func() { testenv.Must(d.T, d.RDB.ReplicaOf(d.T.Context(), "NO", "ONE").Err()) }
+}
+
+func redisOutOfMemory(d *Deployment, _ int) (end func()) {
+	limit := func(bytes string) { testenv.Must(d.T, d.RDB.ConfigSet(d.T.Context(), "maxmemory", bytes).Err()) }
+	testenv.Must(d.T, d.RDB.ConfigSet(d.T.Context(), "maxmemory-policy", "noeviction").Err())
+	limit("1")
+	return func() { limit("0") }
 }
 
 // failOver promotes a replica that has received no writes for a while. The writes that the master acknowledged

@@ -480,11 +480,6 @@ func (b Bound) exceeded(f figures, slack int) (exceeded []string) {
 	for _, d := range []*time.Duration{&b.Late, &b.Answer, &b.Again, &b.Held, &b.Party} {
 		*d *= time.Duration(slack)
 	}
-	longer := *sweepInterval - usualInterval
-	b.Late += longer
-	if b.Held > 0 {
-		b.Held += longer
-	}
 	add := func(format string, args ...any) { exceeded = append(exceeded, fmt.Sprintf(format, args...)) }
 	if f.timeouts == 0 {
 		add(unproven + "no row timed out")

@@ -83,9 +83,6 @@ func (s *Service) build() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // a test of the demo runs the program as another user
-		return "", err
-	}
 	// The go command reuses a test's result until a file or a directory changes that the test has opened. Opening the
 	// module's directories is enough: the listing of a directory shows a changed file by its time and size.
 	err = filepath.WalkDir(s.Module, func(path string, entry fs.DirEntry, err error) error {
@@ -314,18 +311,14 @@ func (s *Service) NewSite(t testing.TB, redis string, env ...string) *Site {
 	return s.NewSiteAt(testenv.Postgres(t), redis, env...)
 }
 
-// usualInterval is the interval of the sweeps for which the bounds of the faults are given.
-const usualInterval = 2 * time.Second
-
-var sweepInterval = flag.Duration("sweep.interval", usualInterval,
-	"the interval of the sweeps; the bounds of lateness grow with it")
+// sweepInterval is the interval of the sweeps. The bounds of the faults add their grace, which is 2 s, too.
+const sweepInterval = 2 * time.Second
 
 // NewSiteAt is [Service.NewSite] with a given database, which it does not migrate.
 func (s *Service) NewSiteAt(database, redis string, env ...string) *Site {
 	return s.PlainSiteAt(database, redis, append([]string{
 		s.TimeoutVariable() + "=3s", EnvDrain + "=0s",
-		EnvSchedule + "=@every " + sweepInterval.String(),
-		EnvLookahead + "=" + max(10*time.Second, 4**sweepInterval).String(),
+		EnvSchedule + "=@every " + sweepInterval.String(), EnvLookahead + "=10s",
 	}, env...)...)
 }
 

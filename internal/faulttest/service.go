@@ -248,11 +248,6 @@ func Post(name string) func(row, secret string) Request {
 	return func(row, _ string) Request { return Request{Method: http.MethodPost, Path: row + "/" + name} }
 }
 
-// lockPending returns a statement that locks all pending rows.
-func (s *Service) lockPending() string {
-	return `SELECT FROM ` + s.Table + ` WHERE status = 'pending' ORDER BY id FOR UPDATE`
-}
-
 // rows selects all rows, with the columns that [Service.Rows] may leave out. PostgreSQL looks for a name in the inner
 // query first, and then in the outer one, which has the defaults.
 func (s *Service) rows() string {

@@ -2,16 +2,11 @@ package reconcile
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -192,6 +187,8 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
+// stepOf returns the step to which a command belongs. The client sends a script with EVALSHA, and again with EVAL if
+// Redis does not know it.
 func stepOf(cmd redis.Cmder) string {
 	switch cmd.Name() {
 	case "mget":
@@ -199,32 +196,16 @@ func stepOf(cmd redis.Cmder) string {
 	case "set":
 		return "MarkIntact"
 	case "evalsha":
-		return stepsOfScripts()[cmd.Args()[1].(string)]
-	default:
-		return ""
-	}
-}
-
-// stepsOfScripts returns the names of steps by the hashes of their scripts. The client sends a hash with EVALSHA. If
-// Redis does not know the hash, the client repeats the step with EVAL and the text of the script.
-var stepsOfScripts = sync.OnceValue(func() map[string]string {
-	const dir = "../delay/lua"
-	read := func(name string) string {
-		text, err := os.ReadFile(filepath.Join(dir, name+".lua"))
-		if err != nil {
-			panic(err)
+		const scheduleKeys, locateKeys = 2, 4 // the number of keys of each script of a sweep
+		switch cmd.Args()[2] {
+		case scheduleKeys:
+			return "Schedule"
+		case locateKeys:
+			return "Locate"
 		}
-		return string(text)
 	}
-	steps := map[string]string{}
-	for script, step := range map[string]string{
-		"locate": "Locate", "schedule": "Schedule",
-	} {
-		hash := sha1.Sum([]byte(read("prelude") + "\n" + read(script)))
-		steps[hex.EncodeToString(hash[:])] = step
-	}
-	return steps
-})
+	return ""
+}
 
 // fixture is a table with its queue.
 type fixture struct {

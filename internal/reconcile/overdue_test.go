@@ -219,19 +219,6 @@ func TestGoodRowsInWhatLooksLikeAnOutage(t *testing.T) {
 	})
 }
 
-// TestSweepBeginsAgainAtTheEnd starts a sweep in the middle. After the last page the sweep tries the pages before the
-// middle too.
-func TestSweepBeginsAgainAtTheEnd(t *testing.T) {
-	f := newFixture(t, 0)
-	f.table.overdue = concat(rows(1, good), rows(2*pageSize, locked))
-	r := newTestReconciler(t, f)
-	r.overdue.after = cursorAt(pageSize)
-	report := r.sweep(t.Context())
-	if report.Overdue != 1 || report.Locked != 2*pageSize {
-		t.Errorf("reported %+v, want 1 overdue and each of the others counted once", report)
-	}
-}
-
 // TestMoreRowsThatFailThanAreRemembered has good rows among the failing rows of a page, while a reconciler remembers
 // as many failed rows as it may. The rows of the page are not remembered, and their good rows are timed out when there
 // is room again.
@@ -252,21 +239,6 @@ func TestMoreRowsThatFailThanAreRemembered(t *testing.T) {
 		r.sweep(t.Context()) // it notices that the other rows have ended
 		if report := r.sweep(t.Context()); report.Failed != 1 || f.table.count(good) != 0 {
 			t.Errorf("reported %+v with %d good rows left, want one failed, and none", report, f.table.count(good))
-		}
-	})
-}
-
-// TestRowsThatEndAreForgotten ends rows after a statement on them has failed. The next sweep that tries one of them
-// again counts them no longer.
-func TestRowsThatEndAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newSimulatedFixture(t, 0)
-		f.table.overdue = rows(5, poisoned)
-		r := newTestReconciler(t, f)
-		r.sweep(t.Context())
-		f.table.overdue[1], f.table.overdue[3] = done, done
-		if report := r.sweep(t.Context()); report.Failed != 3 || len(r.overdue.failed) != 3 {
-			t.Errorf("reported %+v and remembers %d rows, want 3", report, len(r.overdue.failed))
 		}
 	})
 }

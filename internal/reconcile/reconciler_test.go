@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"log/slog"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -69,7 +67,7 @@ func TestSweepOnAHungDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := sql.OpenDB(hung{})
 		defer pool.Close()
-		r := newTestReconciler(t, newSimulatedFixture(t, 0))
+		r := newTestReconciler(t, newFixture(t, 0))
 		r.db = pool
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -87,8 +85,8 @@ func (hung) Connect(ctx context.Context) (driver.Conn, error) {
 	return nil, ctx.Err()
 }
 
-// TestSweepIsSkipped lets another process sweep. The gauge of stuck rows has the number of the last sweep that has
-// ended.
+// TestSweepIsSkipped lets another process sweep. Meanwhile no other sweep begins, and the gauge of stuck rows has the
+// number of the last sweep that has ended.
 func TestSweepIsSkipped(t *testing.T) {
 	db, err := sql.Open("pgx", testenv.Postgres(t))
 	testenv.Must(t, err)
@@ -101,29 +99,14 @@ func TestSweepIsSkipped(t *testing.T) {
 	for _, stuck := range []int{3, 1} {
 		tx, err := other.lock(t.Context())
 		testenv.Must(t, err)
+		if _, err := r.Sweep(t.Context()); !errors.Is(err, ErrSweeping) {
+			t.Errorf("a sweep during another one returned %v, want ErrSweeping", err)
+		}
 		r.sweepAndLog(t.Context())
 		if got := testutil.ToFloat64(r.metrics.stuck); got != float64(stuck) {
 			t.Errorf("the gauge counts %v stuck rows after a sweep was skipped, want %d", got, stuck)
 		}
 		testenv.Must(t, other.recordAndUnlock(t.Context(), tx, Report{Outcome: Partial, Failed: 1}))
-	}
-}
-
-// TestSweepsLogChanges takes Redis away for three sweeps. They log one line when it is away, and one when it is back.
-func TestSweepsLogChanges(t *testing.T) {
-	db, err := sql.Open("pgx", testenv.Postgres(t))
-	testenv.Must(t, err)
-	defer db.Close()
-	f := newFixture(t, 0)
-	r := newTestReconciler(t, f)
-	var lines testenv.LogBuffer
-	r.db, r.log = db, slog.New(slog.NewTextHandler(&lines, nil))
-	for _, f.fails["Intact"] = range []bool{false, true, true, true, false, false} {
-		r.sweepAndLog(t.Context())
-	}
-	log := strings.Split(strings.TrimSpace(lines.String()), "\n")
-	if len(log) != 2 || !strings.Contains(log[0], "sweep degraded") || !strings.Contains(log[1], "sweep ok again") {
-		t.Errorf("the sweeps logged %q, want a line when Redis is away and one when it is back", log)
 	}
 }
 
@@ -134,6 +117,9 @@ func TestAgeOfTheLastSweep(t *testing.T) {
 	defer db.Close()
 	r := newTestReconciler(t, newFixture(t, 0))
 	r.db = db
+	if last, _, err := r.Last(t.Context()); err != nil || last != nil {
+		t.Errorf("before the first sweep the last report is %v, %v; want none", last, err)
+	}
 	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
 		const took = 20 // seconds
 		tx, err := r.lock(t.Context())
@@ -170,7 +156,7 @@ func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 	for name, test := range sweeps {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newTestReconciler(t, newSimulatedFixture(t, 1))
+				r := newTestReconciler(t, newFixture(t, 1))
 				r.schedule, r.interval, r.cfg.Lookahead = never{}, time.Hour, lookahead
 				ctx, cancel := context.WithTimeout(t.Context(), 10*lookahead)
 				defer cancel()
@@ -196,7 +182,7 @@ func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 // TestRunSweepsByTheSchedule counts the sweeps of a schedule whose intervals are short enough. There are no others.
 func TestRunSweepsByTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newTestReconciler(t, newSimulatedFixture(t, 1))
+		r := newTestReconciler(t, newFixture(t, 1))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
 		defer cancel()
 		var sweeps atomic.Int64
@@ -244,7 +230,7 @@ func TestProbe(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newSimulatedFixture(t, 1)
+				f := newFixture(t, 1)
 				other, err := delay.NewQueue(f.rdb, "test.other", 3)
 				testenv.Must(t, err)
 				testenv.Must(t, other.MarkIntact(t.Context()))

@@ -78,25 +78,6 @@ func TestScheduleInTheZoneOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestDescribeBound describes the bound of each sort of schedule.
-func TestDescribeBound(t *testing.T) {
-	for schedule, want := range map[string]string{
-		"@every 1m":                   "1m2s (an interval of 1m0s and a grace of 2s)",
-		"TZ=Europe/Berlin @every 30s": "32s (an interval of 30s and a grace of 2s)",
-		"* * * * *": "2m32s (half a look-ahead, 2m30s, because the schedule is a cron expression, " +
-			"and a grace of 2s)",
-		"@daily": "2m32s (half a look-ahead, 2m30s, because the schedule is a cron expression, " +
-			"and a grace of 2s)",
-	} {
-		cfg := Config{Schedule: schedule, Lookahead: 5 * time.Minute}
-		r, err := New(nil, "kind", &fakeTable{}, newQueue(t, nil), cfg, slog.New(slog.DiscardHandler), nil)
-		testenv.Must(t, err)
-		if got := r.DescribeBound(); got != want {
-			t.Errorf("the bound of %q is %s, want %s", schedule, got, want)
-		}
-	}
-}
-
 // TestAnyScheduleIsAcceptedOrRejected parses random text. The result is an error of one line, or a schedule and an
 // interval of at most half the look-ahead.
 func TestAnyScheduleIsAcceptedOrRejected(t *testing.T) {

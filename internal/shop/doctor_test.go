@@ -55,7 +55,8 @@ func TestDoctor(t *testing.T) {
 			databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
 			a := openApp(t, databaseURL, redisURL, 1)
 			pendingOrders(t, a, 1, time.Hour)
-			sweep(t, a)
+			_, err := a.Kinds[0].Reconciler.Sweep(t.Context())
+			testenv.Must(t, err)
 			test.damage(t, a)
 
 			var out strings.Builder

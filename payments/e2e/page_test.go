@@ -1,9 +1,13 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/chromedp/cdproto/target"
+	"github.com/chromedp/chromedp"
 
 	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/faulttest"
@@ -33,10 +37,37 @@ func buy(s *paymenttest.Site, page *browsertest.Tab) (checkout *browsertest.Tab)
 // front.
 func toCheckout(s *paymenttest.Site, page *browsertest.Tab) (checkout *browsertest.Tab) {
 	page.Click(shoptest.PayOrder)
-	checkout = page.Popup(s.Provider.URL + "/checkout/")
+	checkout = popup(page, s.Provider.URL+"/checkout/")
 	page.Front()
 	page.Until("the link to the checkout", func() bool { return page.Count(checkoutLink+":not([hidden])") == 1 })
 	return checkout
+}
+
+// popup waits until a tab has opened another one with an address that begins with url, and returns that tab.
+func popup(page *browsertest.Tab, url string) *browsertest.Tab {
+	var id target.ID
+	page.Until("a new tab at "+url, func() bool {
+		for _, info := range popups(page) {
+			if strings.HasPrefix(info.URL, url) {
+				id = info.TargetID
+			}
+		}
+		return id != ""
+	})
+	return page.Attach(id)
+}
+
+// popups returns the tabs that a tab has opened, and that are still open.
+func popups(page *browsertest.Tab) []*target.Info {
+	return browsertest.Run(page, func(ctx context.Context, own *chromedp.Target) (opened []*target.Info, err error) {
+		infos, err := chromedp.Targets(ctx)
+		for _, info := range infos {
+			if info.OpenerID == own.TargetID {
+				opened = append(opened, info)
+			}
+		}
+		return opened, err
+	})
 }
 
 // pay presses Pay on the checkout page. The shop's page is in front afterwards.
@@ -90,7 +121,7 @@ func TestPageCheckout(t *testing.T) {
 	page.Click(shoptest.PayOrder)
 	page.WaitFor(shoptest.AnOrder, "The browser did not open the checkout in a new tab. Press Open the checkout.")
 	page.Click(checkoutLink)
-	page.Popup(s.Provider.URL+"/checkout/").WaitFor("body", "Pay 21.90 EUR")
+	popup(page, s.Provider.URL+"/checkout/").WaitFor("body", "Pay 21.90 EUR")
 }
 
 // TestPagePaysAtOnce checks that the page offers to pay an order at once, too, if the shop has the option.
@@ -134,7 +165,7 @@ func TestPageProviderIsAway(t *testing.T) {
 	page.Click(shoptest.BuyBeans)
 	page.Click(shoptest.PayOrder)
 	page.WaitFor(shoptest.AnOrder, "Try again")
-	page.Until("the new tab is closed", func() bool { return page.Popups() == 0 })
+	page.Until("the new tab is closed", func() bool { return len(popups(page)) == 0 })
 	page.Front()
 	s.Turn(t, "api", "up")
 	page.Until("the checkout", func() bool { // the shop asks a provider that failed again after some seconds
@@ -145,7 +176,7 @@ func TestPageProviderIsAway(t *testing.T) {
 		})
 		return page.Count(checkoutLink+":not([hidden])") == 1
 	})
-	page.Popup(s.Provider.URL+"/checkout/").WaitFor("body", "Pay 21.90 EUR")
+	popup(page, s.Provider.URL+"/checkout/").WaitFor("body", "Pay 21.90 EUR")
 	page.Front()
 
 	s.Turn(t, "api", "down")
@@ -181,7 +212,7 @@ func TestPageTotalTooSmall(t *testing.T) {
 	testenv.Exec(t, db, `UPDATE orders SET total_cents = 49`)
 	page.Click(shoptest.PayOrder)
 	page.WaitFor(shoptest.AnOrder, "The order costs 0.49 EUR, and the payment provider charges no less than 0.50 EUR")
-	page.Until("the new tab is closed", func() bool { return page.Popups() == 0 })
+	page.Until("the new tab is closed", func() bool { return len(popups(page)) == 0 })
 	page.Front()
 	page.Click(shoptest.CancelOrder)
 	page.WaitFor(shoptest.AnOrder, "Cancelled by you")

@@ -287,43 +287,12 @@ func (p *Tab) MarkDocument() (marked func() bool) {
 	return func() bool { return Eval[bool](p, `window.mark === true`) }
 }
 
-// Popup waits until the tab has opened another tab with an address that begins with url, and returns that tab. It
-// closes together with p, and its console errors are ignored.
-func (p *Tab) Popup(url string) *Tab {
+// Attach returns a tab that p has opened. It closes together with p, and its console errors are ignored.
+func (p *Tab) Attach(id target.ID) *Tab {
 	p.t.Helper()
-	var id target.ID
-	p.Until("a new tab at "+url, func() bool {
-		for _, info := range p.popups() {
-			if strings.HasPrefix(info.URL, url) {
-				id = info.TargetID
-			}
-		}
-		return id != ""
-	})
-	ctx, _ := chromedp.NewContext(p.ctx, chromedp.WithTargetID(id)) // it ends with p
-	testenv.Must(p.t, chromedp.Do(ctx))                             // attach for longer than one action
-	return &Tab{t: p.t, ctx: ctx, url: url}
-}
-
-// Popups returns how many of the tabs that the tab has opened are still open.
-func (p *Tab) Popups() int {
-	p.t.Helper()
-	return len(p.popups())
-}
-
-func (p *Tab) popups() (opened []*target.Info) {
-	p.t.Helper()
-	infos, err := chromedp.Targets(p.ctx)
-	testenv.Must(p.t, err)
-	p.Do(chromedp.Func(func(_ context.Context, own *chromedp.Target) error {
-		for _, info := range infos {
-			if info.OpenerID == own.TargetID {
-				opened = append(opened, info)
-			}
-		}
-		return nil
-	}))
-	return opened
+	ctx, _ := chromedp.NewContext(p.ctx, chromedp.WithTargetID(id))
+	testenv.Must(p.t, chromedp.Do(ctx)) // attach for longer than one action
+	return &Tab{t: p.t, ctx: ctx}
 }
 
 // Screenshot writes a screenshot of the whole page to a file of this name, if -screenshots is set.
