@@ -12,7 +12,8 @@ import (
 
 // ProcessFaults returns faults that kill and suspend the service's own processes at the worst moments.
 func (s *Service) ProcessFaults() []Fault {
-	redelivered := Bound{Late: 8 * time.Second, Answer: 3 * time.Second, Rejected: true}
+	// A call waits for the lock of a stopped process for at most lock_timeout, which is 3 s.
+	redelivered := Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true}
 	shared, own := &common{}, &common{needs: Needs{Redis: []string{}}}
 	return []Fault{
 		{Name: "API killed between commit and ZADD", on: own, withoutSweeps: true, Bound: redelivered,
