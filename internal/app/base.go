@@ -84,9 +84,6 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger, others ...migrat
 			"this process works with it", "found", text)
 	}
 	if err == nil {
-		if lacks := CheckPrivileges(ctx, pool); lacks != nil {
-			log.Warn("requests may fail because of the privileges in the database", "error", lacks)
-		}
 		b.Redis, err = delay.Connect(cfg.RedisURL, rereader(cfg.RedisURLFile))
 	}
 	if err != nil {
@@ -114,6 +111,13 @@ func CheckPrivileges(ctx context.Context, pool *sql.DB) error {
 		return fmt.Errorf("the role %s lacks %s: grant it", role, missing)
 	}
 	return nil
+}
+
+// logPrivileges logs what CheckPrivileges finds, so that the start of a process names it.
+func (b *Base) logPrivileges(ctx context.Context) {
+	if err := CheckPrivileges(ctx, b.Pool); err != nil && ctx.Err() == nil {
+		b.Log.Warn("requests may fail because of the privileges in the database", "error", err)
+	}
 }
 
 // Close closes the connections.

@@ -126,6 +126,7 @@ func (p *Process) Run(ctx context.Context, ln net.Listener) error {
 			running.Go(func() error { return c.Run(ctx) })
 		}
 	}
+	running.Go(func() error { p.logPrivileges(ctx); return nil })
 	for _, k := range p.Kinds {
 		running.Go(func() error { k.Queue.LogRights(ctx, p.Log); return nil })
 	}

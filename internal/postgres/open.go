@@ -81,13 +81,11 @@ func CheckURL(databaseURL string) error {
 // parse is [pgx.ParseConfig]. It refuses a URL in which pgx would take a part of the password for the host, because the
 // errors of the connection show the host.
 func parse(databaseURL string) (*pgx.ConnConfig, error) {
-	url, isURL := strings.CutPrefix(databaseURL, "postgres://")
-	if !isURL {
-		url, isURL = strings.CutPrefix(databaseURL, "postgresql://")
-	}
+	scheme, url, _ := strings.Cut(databaseURL, "://")
 	beforeQuery, _, _ := strings.Cut(url, "?")
 	authority, path, _ := strings.Cut(beforeQuery, "/")
-	if isURL && (strings.Count(authority, "@") > 1 || strings.ContainsAny(path, "@") || strings.Contains(beforeQuery, "#")) {
+	if (scheme == "postgres" || scheme == "postgresql") &&
+		(strings.Count(authority, "@") > 1 || strings.Contains(path, "@") || strings.Contains(beforeQuery, "#")) {
 		return nil, errors.New("want the special characters of the password percent-encoded, as in p%40ss for p@ss")
 	}
 	return pgx.ParseConfig(databaseURL) // its error masks the password
