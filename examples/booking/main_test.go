@@ -164,5 +164,5 @@ func (s *testService) do(ctx context.Context, name string, customer, id uuid.UUI
 	return err
 }
 
-// unavailable reports whether the service has asked the caller to repeat a request.
-func unavailable(err error) bool { return parttest.ClassOf(err) == rest.Unavailable }
+// overloaded reports whether the service has asked the caller to repeat a request.
+func overloaded(err error) bool { return parttest.ClassOf(err) == rest.Overloaded }

@@ -431,7 +431,7 @@ func TestLockedCounterDelaysNoOthers(t *testing.T) {
 	go func() {
 		result <- inParallel(150, func(int) error {
 			_, _, err := s.create(t.Context(), uuid.New(), of(locked, 1))
-			if unavailable(err) {
+			if overloaded(err) {
 				rejected.Add(1)
 			}
 			return err
@@ -457,7 +457,7 @@ func TestCreationWaitsForNoLockForLong(t *testing.T) {
 	shared := s.counter(t, 2)
 	release := testenv.HoldLock(t, s.pool, lockCounter, shared)
 	_, _, err := s.create(t.Context(), uuid.New(), of(shared, 1))
-	checkClass(t, "create", err, rest.Unavailable.Code)
+	checkClass(t, "create", err, rest.Overloaded.Code)
 	release()
 	if free := s.free(t, shared); free != 2 {
 		t.Errorf("%d units are free, want 2", free)

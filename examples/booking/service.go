@@ -129,7 +129,7 @@ func (s *service) create(ctx context.Context, customer uuid.UUID, w wish) (b *bo
 }
 
 // errBusy is the error of a request that has waited too long for a course.
-var errBusy = rest.Unavailable.Errorf("Too many want this course right now. This request has changed nothing: repeat it.")
+var errBusy = rest.Overloaded.Errorf("Too many want this course right now. This request has changed nothing: repeat it.")
 
 // transact runs a transaction that may wait for locks. Its error is errBusy if others keep the connections for such
 // transactions, or a lock.

@@ -110,8 +110,8 @@ func (c *Client) Try(r Request) (Answer, error) {
 	return a, promised.Check(req, a.Status, a.Header, a.Body)
 }
 
-// admitted sends a request. It repeats a request that the service rejects because it is overloaded, as clients should,
-// because a loaded machine may be too slow for a few requests.
+// admitted sends a request. It repeats a request that the service rejects because it is overloaded, as clients should:
+// a loaded machine may be too slow for a few requests, and others may keep the locks that a request needs.
 func (c *Client) admitted(r Request) (a Answer) {
 	c.T.Helper()
 	Eventually(c.T, r.Method+" "+r.Path+" is not rejected because of overload", func() bool {

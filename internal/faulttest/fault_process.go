@@ -89,7 +89,7 @@ func (s *Service) ProcessFaults() []Fault {
 				d.Replace(all...)
 			}},
 		{Name: "processes killed behind PgBouncer", Needs: Needs{Pooler: true},
-			Bound: Bound{Late: 8 * time.Second, Answer: 3 * time.Second, Rejected: true, Again: 4 * time.Second},
+			Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true, Again: 4 * time.Second},
 			Inject: func(d *Deployment) {
 				all := d.Running("")
 				d.Kill(all...)

@@ -83,7 +83,7 @@ const (
 	RejectedReuse      Rejection = "reuse"      // the key belongs to a request with another body
 	RejectedExhausted  Rejection = "exhausted"  // too little is left of the shared row that a new row needs
 	RejectedBound      Rejection = "bound"      // its customer has as much as one customer can have at a time
-	RejectedOverloaded Rejection = "overloaded" // too many rows are being created: this call created none
+	RejectedOverloaded Rejection = "overloaded" // too many want this: the call has changed nothing
 	RejectedHeld       Rejection = "held"       // the row is held
 	RejectedExtension  Rejection = "extension"  // it was extended as often as it can be
 	RejectedByParty    Rejection = "by party"   // the second party refuses to deal with the row
@@ -180,13 +180,14 @@ func apply(s State, c call, o Response) (State, bool) {
 		}
 		s.ID = o.ID
 	}
+	if o.Rejected == RejectedOverloaded {
+		return s, true
+	}
 	switch c.Operation {
 	case Create:
 		switch {
 		case o.Rejected == RejectedExhausted, o.Rejected == RejectedBound:
 			return s, s.Status == Absent
-		case o.Rejected == RejectedOverloaded:
-			return s, true
 		case s.Status == Absent:
 			return State{Status: Pending, ID: o.ID}, o.Unknown || o.Created
 		default:
@@ -204,8 +205,7 @@ func apply(s State, c call, o Response) (State, bool) {
 	case count: // an overdue row does not count, unless its hold lasts
 		return s, s.Status == Pending || s.Status == Expired && s.Hold != free
 	case reuse:
-		known := o.Rejected == RejectedReuse && s.Status != Absent || o.Rejected == RejectedOverloaded
-		return s, o.Unknown || known
+		return s, o.Unknown || o.Rejected == RejectedReuse && s.Status != Absent
 	}
 	after, reasons := respond(s, c.Operation)
 	if c.Operation == Hold {

@@ -160,7 +160,7 @@ func TestPaymentFaults(t *testing.T) {
 		},
 		{
 			Name: "processes killed", Needs: faulttest.Needs{Party: startProvider(paymentTimes{grace: time.Second})},
-			Bound: faulttest.Bound{Late: 8 * time.Second, Held: 9 * time.Second, Answer: 3 * time.Second, Party: 5 * time.Second, Rejected: true},
+			Bound: faulttest.Bound{Late: 8 * time.Second, Held: 9 * time.Second, Answer: 5 * time.Second, Party: 5 * time.Second, Rejected: true},
 			Inject: func(d *faulttest.Deployment) {
 				oweRefunds(d)
 				for pick := range 9 {

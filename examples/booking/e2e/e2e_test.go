@@ -88,6 +88,7 @@ var bookings = &faulttest.Service{
 		"/problems/sold-out":               faulttest.RejectedExhausted,
 		"/problems/too-many-places":        faulttest.RejectedBound,
 		"/problems/idempotency-key-reused": faulttest.RejectedReuse,
+		"/problems/overloaded":             faulttest.RejectedOverloaded,
 	},
 
 	Table: "bookings",
