@@ -101,7 +101,7 @@ func Check(ctx context.Context, db *sql.DB, others ...Set) (newer []string, err 
 			return nil, errors.New(state.newer)
 		}
 		if len(state.missing) > 0 {
-			return nil, fmt.Errorf("the database lacks the migrations %v of %s: run `shop migrate`",
+			return nil, fmt.Errorf("the database lacks the migrations %v of %s: run the command migrate",
 				state.missing, s.Name)
 		}
 		if state.newer != "" {
@@ -175,7 +175,7 @@ func (s Set) compare(ctx context.Context, db *sql.DB) (found state, err error) {
 	}
 	if newest > last {
 		found.newer = fmt.Sprintf("the database has schema version %d of %s, newer than version %d of this binary: "+
-			"use a newer shop binary", newest, s.Name, last)
+			"use a newer binary", newest, s.Name, last)
 	}
 	return found, nil
 }

@@ -76,7 +76,7 @@ func binary(versions ...int) fstest.MapFS {
 // the end processes of both binaries must be able to work with it, as in a rolling update and after a rollback.
 func TestBinariesWithOtherMigrations(t *testing.T) {
 	const newer = "the database has schema version 3 of parts, newer than version 2 of this binary: " +
-		"use a newer shop binary"
+		"use a newer binary"
 	for name, test := range map[string]struct {
 		first, second []int
 		missing       string   // the second binary does not start because of these migrations
@@ -111,7 +111,7 @@ func TestBinariesWithOtherMigrations(t *testing.T) {
 			case test.missing != "" && test.newer != "": // to migrate does not help
 				want = test.newer
 			case test.missing != "":
-				want = "the database lacks the migrations " + test.missing + " of parts: run `shop migrate`"
+				want = "the database lacks the migrations " + test.missing + " of parts: run the command migrate"
 			}
 			if message(err) != want || err == nil && strings.Join(found, ", ") != test.newer {
 				t.Errorf("Check returns %q, error %v; want %q, error %q", found, err, test.newer, want)

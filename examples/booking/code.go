@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,9 +26,10 @@ import (
 const codeKind = "booking.code"
 
 const (
-	codesAtOnce = 20               // in a batch of the worker, and in all sends of a process at the same time
+	codesAtOnce = 20               // that a call of the worker or of the reconciler claims, and then sends
 	sendTimeout = 3 * time.Second  // of one message
-	claimFor    = 20 * time.Second // longer than a call of the worker (8 s) or of the reconciler (15 s)
+	claimFor    = 20 * time.Second // longer than a claim and its sends take
+	callTime    = 8 * time.Second  // after which a call claims no more codes, because the reconciler ends it after 15 s
 )
 
 // message is what a customer is sent.
@@ -62,52 +64,85 @@ const sentSQL = `UPDATE bookings SET code_due_at = NULL WHERE id = $1`
 // codes describes the codes that are owed, as rows that time out when they are due: then they are sent. A code that
 // could not be sent is sent again when its claim ends.
 func codes(db *gorm.DB, send sender, log *slog.Logger) timeout.Rows {
-	deliver := func(ctx context.Context, m message) timeout.Result {
-		limited, cancel := context.WithTimeout(ctx, sendTimeout)
+	c := &outgoing{db, send, log}
+	return timeout.Rows{Table: "bookings", Due: "code_due_at", Ask: c.sendDue}
+}
+
+// outgoing sends the codes that are owed.
+type outgoing struct {
+	db   *gorm.DB
+	send sender
+	log  *slog.Logger
+}
+
+// sendDue is the Ask of the rows. The reconciler passes up to a thousand ids. Those for which there is no time are left
+// to its next sweep.
+func (c *outgoing) sendDue(ctx context.Context, ids []uuid.UUID, _ timeout.Caller) (results []timeout.Result, err error) {
+	began := time.Now()
+	for some := range slices.Chunk(ids, codesAtOnce) {
+		if time.Since(began) < callTime {
+			sent, err := c.sendSome(ctx, some)
+			if err != nil {
+				return nil, err
+			}
+			results = append(results, sent...)
+			continue
+		}
+		for _, id := range some {
+			results = append(results, timeout.Result{ID: id.String(), State: timeout.Locked})
+		}
+	}
+	return results, nil
+}
+
+// sendSome claims codes, and sends those that it gets.
+func (c *outgoing) sendSome(ctx context.Context, ids []uuid.UUID) ([]timeout.Result, error) {
+	var owed []struct {
+		Message message `gorm:"embedded"`
+		Claimed bool
+		LeftUs  int64
+	}
+	if _, err := postgres.Scan(ctx, c.db, &owed, claimSQL, ids, claimFor.Microseconds()); err != nil {
+		return nil, fmt.Errorf("claim the codes that are owed: %w", err)
+	}
+	results := make([]timeout.Result, len(owed))
+	var sends errgroup.Group
+	found := map[uuid.UUID]bool{}
+	for i, o := range owed {
+		id := o.Message.ID
+		found[id] = true
+		left := time.Duration(o.LeftUs) * time.Microsecond
+		switch {
+		case o.Claimed:
+			sends.Go(func() error { results[i] = c.deliver(ctx, o.Message); return nil })
+		case left > 0: // somebody else has claimed it
+			results[i] = timeout.Result{ID: id.String(), State: timeout.NotDue, Left: left}
+		default:
+			results[i] = timeout.Result{ID: id.String(), State: timeout.Locked}
+		}
+	}
+	_ = sends.Wait() // the functions return no errors
+	for _, id := range ids {
+		if !found[id] {
+			results = append(results, timeout.Result{ID: id.String(), State: timeout.AlreadyEnded})
+		}
+	}
+	return results, nil
+}
+
+// deliver sends a code, and stores that it was sent, even if ctx has ended meanwhile.
+func (c *outgoing) deliver(ctx context.Context, m message) timeout.Result {
+	limited, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	err := c.send(limited, m)
+	if err == nil {
+		storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
 		defer cancel()
-		err := send(limited, m)
-		if err == nil { // ctx may have ended meanwhile
-			err = db.WithContext(context.WithoutCancel(ctx)).Exec(sentSQL, m.ID).Error
-		}
-		if err != nil {
-			log.ErrorContext(ctx, "sending a code failed; it is repeated", "id", m.ID, "error", err)
-			return timeout.Result{ID: m.ID.String(), State: timeout.NotDue, Left: claimFor}
-		}
-		return timeout.Result{ID: m.ID.String(), State: timeout.TimedOut}
+		err = c.db.WithContext(storing).Exec(sentSQL, m.ID).Error
 	}
-	ask := func(ctx context.Context, ids []uuid.UUID, _ timeout.Caller) ([]timeout.Result, error) {
-		var owed []struct {
-			Message message `gorm:"embedded"`
-			Claimed bool
-			LeftUs  int64
-		}
-		if _, err := postgres.Scan(ctx, db, &owed, claimSQL, ids, claimFor.Microseconds()); err != nil {
-			return nil, fmt.Errorf("claim the codes that are owed: %w", err)
-		}
-		results := make([]timeout.Result, len(owed))
-		var sends errgroup.Group
-		sends.SetLimit(codesAtOnce)
-		found := map[uuid.UUID]bool{}
-		for i, o := range owed {
-			id := o.Message.ID
-			found[id] = true
-			left := time.Duration(o.LeftUs) * time.Microsecond
-			switch {
-			case o.Claimed:
-				sends.Go(func() error { results[i] = deliver(ctx, o.Message); return nil })
-			case left > 0: // somebody else has claimed it
-				results[i] = timeout.Result{ID: id.String(), State: timeout.NotDue, Left: left}
-			default:
-				results[i] = timeout.Result{ID: id.String(), State: timeout.Locked}
-			}
-		}
-		_ = sends.Wait() // the functions return no errors
-		for _, id := range ids {
-			if !found[id] {
-				results = append(results, timeout.Result{ID: id.String(), State: timeout.AlreadyEnded})
-			}
-		}
-		return results, nil
+	if err != nil {
+		c.log.ErrorContext(ctx, "sending a code failed; it is repeated", "id", m.ID, "error", err)
+		return timeout.Result{ID: m.ID.String(), State: timeout.NotDue, Left: claimFor}
 	}
-	return timeout.Rows{Table: "bookings", Due: "code_due_at", Ask: ask}
+	return timeout.Result{ID: m.ID.String(), State: timeout.TimedOut}
 }

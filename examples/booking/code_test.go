@@ -18,14 +18,14 @@ import (
 	"example.com/shop/internal/timeout"
 )
 
-// outgoing is a sender that records the messages. It fails for those of some rows.
-type outgoing struct {
+// recorder is a sender that records the messages. It fails for those of some rows.
+type recorder struct {
 	mu   sync.Mutex
 	sent []uuid.UUID
 	fail map[uuid.UUID]bool
 }
 
-func (o *outgoing) send(_ context.Context, m message) error {
+func (o *recorder) send(_ context.Context, m message) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sent = append(o.sent, m.ID)
@@ -46,7 +46,7 @@ func TestCodesAreSent(t *testing.T) {
 	}
 	ids = append(ids, uuid.New())
 	testenv.Must(t, s.do(t.Context(), "release", customer, ids[2]))
-	out := &outgoing{fail: map[uuid.UUID]bool{ids[1]: true}}
+	out := &recorder{fail: map[uuid.UUID]bool{ids[1]: true}}
 	table := timeout.NewTable(s.db, codeKind, codes(s.db, out.send, slog.New(slog.DiscardHandler)),
 		slog.New(slog.DiscardHandler))
 	testenv.Must(t, table.Check(t.Context()))

@@ -91,7 +91,7 @@ func (s *service) create(ctx context.Context, customer uuid.UUID, w wish) (b *bo
 	var rejection error // is answered after the commit: what it says of the tables must survive a failover, too
 	leaveTurn, err := s.turns.Enter(ctx, w.course.String())
 	if err != nil {
-		return nil, false, errBusy
+		return nil, false, busy(err)
 	}
 	defer leaveTurn()
 	err = s.transact(ctx, func(tx *postgres.Tx) error {
@@ -128,23 +128,25 @@ func (s *service) create(ctx context.Context, customer uuid.UUID, w wish) (b *bo
 	return b, replayed, nil
 }
 
-// errBusy is the error of a request that has waited too long for a course.
-var errBusy = rest.Overloaded.Errorf("Too many want this course right now. This request has changed nothing: repeat it.")
+// busy returns the error of a request that has waited too long for its turn, a connection or a lock.
+func busy(err error) error {
+	const detail = "Too many requests wait for what this one needs. It has changed nothing: repeat it in a moment."
+	return &rest.Error{Class: rest.Overloaded, Detail: detail, Err: err}
+}
 
-// transact runs a transaction that may wait for locks. Its error is errBusy if others keep the connections for such
-// transactions, or a lock.
+// transact runs a transaction that may wait for locks.
 func (s *service) transact(ctx context.Context, do func(*postgres.Tx) error) error {
 	waiting, cancel := context.WithTimeout(ctx, s.wait)
 	leave, err := s.gate.Enter(waiting)
 	cancel()
 	if err != nil {
-		return errBusy
+		return busy(err)
 	}
 	defer leave()
-	if err := postgres.Transact(ctx, s.db, do); !postgres.LockTimedOut(err) {
-		return err
+	if err = postgres.Transact(ctx, s.db, do); postgres.LockTimedOut(err) {
+		return busy(err)
 	}
-	return errBusy
+	return err
 }
 
 // waitShortly queues a statement that bounds the wait for each lock of the rest of a transaction, before it locks a

@@ -113,13 +113,6 @@ func CheckPrivileges(ctx context.Context, pool *sql.DB) error {
 	return nil
 }
 
-// logPrivileges logs what CheckPrivileges finds, so that the start of a process names it.
-func (b *Base) logPrivileges(ctx context.Context) {
-	if err := CheckPrivileges(ctx, b.Pool); err != nil && ctx.Err() == nil {
-		b.Log.Warn("requests may fail because of the privileges in the database", "error", err)
-	}
-}
-
 // Close closes the connections.
 func (b *Base) Close() {
 	if b.Redis != nil { // otherwise Connect has failed

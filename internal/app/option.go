@@ -128,7 +128,13 @@ func rereader(file string) func() (string, error) {
 	if file == "" {
 		return nil
 	}
-	return func() (string, error) { return readTrimmed(file) }
+	return func() (string, error) {
+		secret, err := readTrimmed(file)
+		if err == nil && secret == "" {
+			err = fmt.Errorf("the file %s is empty", file) // it may be about to be written
+		}
+		return secret, err
+	}
 }
 
 func readTrimmed(file string) (string, error) {

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
 )
 
@@ -41,12 +42,11 @@ type Process struct {
 // New returns a process with kinds of task and parts. It starts the components that are last. Its Close closes the
 // connections of b; after an error of New the caller closes them.
 func New(b *Base, kinds Kinds, parts ...Part) (*Process, error) {
-	// The sweeps of all kinds may run at the same time. Each holds one connection for its lock, and needs another one.
-	if least := len(kinds) + 1; b.Has(Reconciler) && b.DatabaseConns < least {
+	p := &Process{Base: b, Kinds: kinds, Parts: parts}
+	if least := p.leastSessions(); b.Has(Reconciler) && b.DatabaseConns < least {
 		return nil, Usage(fmt.Errorf("%s is %d, want at least %d, for the sweeps of %d kinds of task",
 			OptionName("database-conns"), b.DatabaseConns, least, len(kinds)))
 	}
-	p := &Process{Base: b, Kinds: kinds, Parts: parts}
 	for _, k := range kinds {
 		b.Metrics.MustRegister(delay.NewDepthCollector(k.Queue, k.Outbox))
 	}
@@ -61,6 +61,23 @@ func New(b *Base, kinds Kinds, parts ...Part) (*Process, error) {
 		}
 	}
 	return p, nil
+}
+
+// leastSessions returns how many sessions of PostgreSQL the sweeps need. They may run at the same time. Each keeps one
+// for its lock, and needs another one.
+func (p *Process) leastSessions() int { return len(p.Kinds) + 1 }
+
+// CheckSessions returns an error if PostgreSQL, or a pooler before it, lends too few sessions for the sweeps.
+func (p *Process) CheckSessions(ctx context.Context) error {
+	return postgres.CheckSessions(ctx, p.Pool, min(p.leastSessions(), p.DatabaseConns))
+}
+
+// logDatabase logs which privileges and sessions the process lacks, so that its start names them.
+func (p *Process) logDatabase(ctx context.Context) {
+	err := JoinErrors(CheckPrivileges(ctx, p.Pool), p.CheckSessions(ctx))
+	if err != nil && ctx.Err() == nil {
+		p.Log.Warn("requests and sweeps may fail, because PostgreSQL grants too little", "error", err)
+	}
 }
 
 // components returns the components of the roles of the process, without the reconcilers.
@@ -126,7 +143,7 @@ func (p *Process) Run(ctx context.Context, ln net.Listener) error {
 			running.Go(func() error { return c.Run(ctx) })
 		}
 	}
-	running.Go(func() error { p.logPrivileges(ctx); return nil })
+	running.Go(func() error { p.logDatabase(ctx); return nil })
 	for _, k := range p.Kinds {
 		running.Go(func() error { k.Queue.LogRights(ctx, p.Log); return nil })
 	}

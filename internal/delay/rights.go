@@ -26,7 +26,7 @@ func (q *Queue) CheckRights(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer own.deleteKeys(ctx)
+	defer own.deleteKeys(context.WithoutCancel(ctx))
 	const id = "probe"
 	if err := own.tryCommands(ctx, id); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (q *Queue) CheckRights(ctx context.Context) error {
 		{"read marks", func() (err error) { _, err = Intact(ctx, own); return err }},
 	} {
 		if err := step.do(); err != nil {
-			return fmt.Errorf("redis refuses to %s: %w", step.name, err)
+			return refusal("to "+step.name, err)
 		}
 	}
 	return CheckChannel(ctx, q.rdb, q.channel())
@@ -73,20 +73,39 @@ func (q *Queue) LogRights(ctx context.Context, log *slog.Logger) {
 }
 
 // tryCommands sends the commands of the scripts one by one, because the error of a script does not say which command
-// the user may not send. It tries DEL before it writes a key. EVAL is sent because Redis may know the scripts already.
+// the user may not send. EVAL is among them because Redis may know the scripts already. If DEL is refused, no key is
+// written, because it would stay.
 func (q *Queue) tryCommands(ctx context.Context, id string) error {
 	s := q.shards[0]
-	for _, command := range [][]any{
-		{"DEL", s.due}, {"TYPE", s.due}, {"EVAL", "return 1", 1, s.due},
+	if err := q.rdb.Del(ctx, s.due).Err(); err != nil {
+		return refusal("the command DEL", err)
+	}
+	commands := [][]any{
+		{"TYPE", s.due}, {"EVAL", "return 1", 1, s.due},
 		{"TIME"}, {"ZADD", s.due, "LT", 1, id}, {"ZRANGE", s.due, 0, 0}, {"ZRANGEBYSCORE", s.due, 0, 1},
 		{"ZSCORE", s.due, id}, {"ZMSCORE", s.due, id}, {"ZCARD", s.due}, {"ZCOUNT", s.due, 0, 1}, {"ZREM", s.due, id},
 		{"HSET", s.attempts, id, 1}, {"HGET", s.attempts, id}, {"HMGET", s.attempts, id}, {"HDEL", s.attempts, id},
-	} {
-		if err := q.rdb.Do(ctx, command...).Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return fmt.Errorf("redis refuses the command %s: %w", command[0], err)
+	}
+	answers, _ := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, command := range commands {
+			p.Do(ctx, command...)
+		}
+		return nil
+	})
+	for i, answer := range answers {
+		if err := answer.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return refusal(fmt.Sprint("the command ", commands[i][0]), err)
 		}
 	}
 	return nil
+}
+
+// refusal returns an error that says what Redis refuses, if the error is an answer of Redis.
+func refusal(what string, err error) error {
+	if errors.As(err, new(redis.Error)) {
+		return fmt.Errorf("redis refuses %s: %w", what, err)
+	}
+	return fmt.Errorf("check whether Redis permits %s: %w", what, err)
 }
 
 // checkMode asks the server whether it is a node of a cluster.
@@ -122,6 +141,8 @@ func CheckChannel(ctx context.Context, rdb redis.UniversalClient, channel string
 }
 
 func (q *Queue) deleteKeys(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
 	for _, s := range q.shards {
 		q.rdb.Del(ctx, s.due, s.leased, s.dead, s.attempts, s.errs, s.marker)
 	}

@@ -26,6 +26,7 @@ func Checks(p *app.Process) []app.Check {
 			func(ctx context.Context, k *app.Kind) error { return k.Table.Check(ctx) })},
 		{Subject: "privileges", Good: "the role may read and change all tables, and read all views",
 			Run: func(ctx context.Context) error { return app.CheckPrivileges(ctx, p.Pool) }},
+		{Subject: "sessions", Good: "PostgreSQL lends as many as the sweeps need", Run: p.CheckSessions},
 		{Subject: "durability", Good: "fsync and full_page_writes are on", Run: c.durability},
 		{Subject: "commits", Good: "none waits for a standby", Run: c.commits},
 		{Subject: "redis", Good: "answers, and permits what the queues need", Run: c.redis},
@@ -114,9 +115,11 @@ func (c checker) redis(ctx context.Context) error {
 	if err := pingRedis(ctx, c.process.Redis); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return c.ofEachKind(func(ctx context.Context, k *app.Kind) error { return k.Queue.CheckRights(ctx) })(ctx)
+	return c.ofEachKind(func(ctx context.Context, k *app.Kind) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		return k.Queue.CheckRights(ctx)
+	})(ctx)
 }
 
 // The doctor reports only what is older than these limits, because a busy machine may pause for some seconds.

@@ -21,6 +21,10 @@ var faults = []string{"22", "23", "42", "P0001"}
 // noFaults lists the exceptions: a missing privilege, and a missing table or constraint, as while a backup is restored.
 var noFaults = []string{"42501", "42P01", "42704"}
 
+// outages lists a class and a code of errors of the server that any change of a row would have: the errors of its
+// operating system, and a full disk.
+var outages = []string{"58", "53100"}
+
 // codeReadOnly is the code of the error of a change on a standby, or on a server that was made read-only.
 const codeReadOnly = "25006"
 
@@ -32,12 +36,12 @@ const (
 	Unknown Cause = iota
 	// Rejected means that PostgreSQL answered that the statement, or one of its values, is wrong. It would fail again.
 	Rejected
-	// Postponed means that PostgreSQL answered, but could not execute the statement now, because of a lock, a missing
-	// privilege or a full disk, for instance. The session goes on, and a statement on other rows may succeed now. So the
+	// Postponed means that PostgreSQL answered, but could not execute the statement now, because of a lock or a
+	// missing privilege, for instance. The session goes on, and a statement on other rows may succeed now. So the
 	// rows may be the cause after all: a trigger can raise any code because of one row.
 	Postponed
 	// Outage means that no statement can succeed now, because the server cannot be reached, or is stopping, read-only or
-	// too slow, or because the context has ended. A session with a read-only server does not go on: see [Open].
+	// too slow, its disk is full, or the context has ended. A session with a read-only server does not go on: see [Open].
 	Outage
 )
 
@@ -50,7 +54,8 @@ func Classify(err error) Cause {
 		return Outage
 	case answered:
 		has := func(prefix string) bool { return strings.HasPrefix(pg.Code, prefix) }
-		ended := pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC" || pg.Code == codeReadOnly
+		ended := pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC" || pg.Code == codeReadOnly ||
+			slices.ContainsFunc(outages, has)
 		switch {
 		case slices.ContainsFunc(faults, has) && !slices.ContainsFunc(noFaults, has):
 			return Rejected

@@ -51,6 +51,7 @@ func TestClassify(t *testing.T) {
 		"an idle transaction":   {answer("FATAL", "25P03"), postgres.Outage},
 		"a broken server":       {answer("PANIC", "XX000"), postgres.Outage},
 		"a read-only server":    {answer("ERROR", "25006"), postgres.Outage},
+		"a full disk":           {answer("ERROR", "53100"), postgres.Outage},
 		"no server":             {context.DeadlineExceeded, postgres.Outage},
 		"a closed pool":         {errors.New("sql: database is closed"), postgres.Unknown},
 		"no error":              {nil, postgres.Unknown},

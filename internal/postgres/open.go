@@ -85,7 +85,7 @@ func parse(databaseURL string) (*pgx.ConnConfig, error) {
 	beforeQuery, _, _ := strings.Cut(url, "?")
 	authority, path, _ := strings.Cut(beforeQuery, "/")
 	if (scheme == "postgres" || scheme == "postgresql") &&
-		(strings.Count(authority, "@") > 1 || strings.Contains(path, "@") || strings.Contains(beforeQuery, "#")) {
+		(strings.Count(authority, "@") > 1 || strings.Contains(path, "@")) {
 		return nil, errors.New("want the special characters of the password percent-encoded, as in p%40ss for p@ss")
 	}
 	return pgx.ParseConfig(databaseURL) // its error masks the password
@@ -100,7 +100,7 @@ func parse(databaseURL string) (*pgx.ConnConfig, error) {
 // addresses, but never the password.
 //
 // Before each connection Open reads the URL again by reread, if it is not nil, because the user and the password may
-// have been changed since. While reread fails, Open uses the last ones.
+// have been changed since. While reread fails, Open uses the first ones.
 func Open(
 	ctx context.Context, databaseURL, application string, conns int, settings map[string]string,
 	reread func() (string, error),
@@ -122,12 +122,12 @@ func Open(
 	db.SetConnMaxLifetime(time.Hour) // so that connections move to a server that was added or replaced
 
 	err = db.PingContext(ctx)
-	if err == nil && refusePooler == nil && conns > 1 {
-		err = checkPooler(ctx, db, strings.Contains(databaseURL, "cache_statement"))
+	if err == nil && conns > 1 && strings.Contains(databaseURL, "cache_statement") {
+		err = checkStatementsKept(ctx, db)
 	}
 	if err != nil {
 		db.Close()
-		if hasCode(err, codeProtocolViolation) {
+		if isUnknownSetting(err) {
 			err = fmt.Errorf("%w: a pooler must ignore the settings of sessions, as in internal/postgres/pgbouncer.ini", err)
 		}
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", oneLine{err})

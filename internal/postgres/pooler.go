@@ -7,14 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 )
-
-// codeProtocolViolation is the code of the error with which PgBouncer rejects a setting that it does not know.
-const codeProtocolViolation = "08P01"
 
 // The codes of the errors of a session that another client has used between two statements of one client.
 const (
@@ -28,14 +26,18 @@ var (
 		"database URL, or cache_statement if the pooler keeps prepared statements")
 	errNoMigration = errors.New("a pooler stands before PostgreSQL: migrate with the address of PostgreSQL itself, " +
 		"because the lock of the migrations belongs to a session")
-	errOneSession = errors.New("the pooler lends one session of PostgreSQL at a time, and a sweep keeps one: raise " +
-		"default_pool_size, pool_size or max_db_connections of PgBouncer")
 	errForgets = errors.New("the pooler does not keep prepared statements: write " +
 		"default_query_exec_mode=cache_describe in the database URL, or set max_prepared_statements of PgBouncer 1.21")
 )
 
-// poolerTimeout is the longest wait for a second session of a pooler, which lends them to other clients too.
-const poolerTimeout = 5 * time.Second
+// sessionsTimeout bounds how long [CheckSessions] waits, and keeps sessions that others may need.
+const sessionsTimeout = 3 * time.Second
+
+// isUnknownSetting reports whether an error is that of PgBouncer which does not know a setting. PgBouncer gives the code
+// to most of its errors.
+func isUnknownSetting(err error) bool {
+	return hasCode(err, "08P01") && strings.Contains(err.Error(), "startup parameter")
+}
 
 // checkSession returns an error if a session lacks one of its settings, because a pooler, such as PgBouncer, may drop
 // them. It returns refusePooler if there is a pooler: a pooler gives the session's process another id than the server
@@ -64,36 +66,33 @@ func checkSession(ctx context.Context, conn *pgconn.PgConn, settings map[string]
 	return nil
 }
 
-// checkPooler returns an error if a pooler before PostgreSQL cannot lend two sessions at the same time, or, if the
-// connections of the pool prepare statements, does not keep these. The pool may have two connections or more.
-func checkPooler(ctx context.Context, pool *sql.DB, prepares bool) error {
-	limited, cancel := context.WithTimeout(ctx, poolerTimeout)
+// CheckSessions returns an error if a pool does not get a number of sessions at the same time, for instance because a
+// pooler before PostgreSQL lends fewer.
+func CheckSessions(ctx context.Context, pool *sql.DB, sessions int) error {
+	limited, cancel := context.WithTimeout(ctx, sessionsTimeout)
 	defer cancel()
-	err := useTwoSessions(limited, pool)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return fmt.Errorf("%w (%w)", errOneSession, err)
+	for n := range sessions {
+		tx, err := beginIdle(limited, pool)
+		if err != nil && limited.Err() != nil && ctx.Err() == nil {
+			return fmt.Errorf("want %d sessions of PostgreSQL at the same time, because each sweep keeps one, and got %d "+
+				"within %v: if a pooler lends them, raise its default_pool_size, pool_size or max_db_connections",
+				sessions, n, sessionsTimeout)
+		}
+		if err != nil {
+			return fmt.Errorf("begin a transaction: %w", err)
+		}
+		defer tx.Rollback() //nolint:errcheck // the transaction changes nothing
 	}
-	if err != nil {
-		return fmt.Errorf("use two sessions at the same time: %w", err)
-	}
-	if !prepares {
-		return nil
-	}
-	return checkStatementsKept(limited, pool)
+	return nil
 }
 
-// useTwoSessions runs a statement while a transaction keeps another session.
-func useTwoSessions(ctx context.Context, pool *sql.DB) error {
-	holder, err := pool.BeginTx(ctx, nil)
-	if err != nil {
-		return err
+// beginIdle begins a transaction that may be idle for longer than [CheckSessions] waits.
+func beginIdle(ctx context.Context, pool *sql.DB) (*sql.Tx, error) {
+	tx, err := pool.BeginTx(ctx, nil)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, `SET LOCAL idle_in_transaction_session_timeout = '1min'`)
 	}
-	defer holder.Rollback() //nolint:errcheck // the transaction changes nothing
-	if _, err := holder.ExecContext(ctx, `SET LOCAL idle_in_transaction_session_timeout = '1min'`); err != nil {
-		return err
-	}
-	_, err = pool.ExecContext(ctx, `SELECT 1`)
-	return err
+	return tx, err
 }
 
 // checkStatementsKept has two connections prepare the same statements, and use them.

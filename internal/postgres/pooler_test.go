@@ -33,7 +33,6 @@ func TestPgBouncer(t *testing.T) {
 	for name, test := range map[string]struct{ url, want string }{
 		"prepared statements":    {pooled, "add default_query_exec_mode=cache_describe"},
 		"statements not kept":    {pooled + prepares, "the pooler does not keep prepared statements"},
-		"one session":            {oneSession + describes, "lends one session"},
 		"a setting is unknown":   {without("synchronous_commit, ") + describes, "a pooler must ignore the settings"},
 		"a setting has no value": {without(`SET lock_timeout = "3s"; `) + describes, "lock_timeout is 0, want 3s"},
 		"a plan's setting":       {without(`SET enable_seqscan = off; `) + describes, "enable_seqscan is on, want off"},
@@ -41,6 +40,15 @@ func TestPgBouncer(t *testing.T) {
 		_, err := postgres.Open(t.Context(), test.url, "test", 2, postgres.IndexPlans, nil)
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: the error is %v, want one that contains %q", name, err, test.want)
+		}
+	}
+
+	for database, enough := range map[string]bool{oneSession: false, pooled: true} {
+		db, err := postgres.Open(t.Context(), database+describes, "test", 3, postgres.IndexPlans, nil)
+		testenv.Must(t, err)
+		err = postgres.CheckSessions(t.Context(), pool(t, db), 3)
+		if enough && err != nil || !enough && (err == nil || !strings.Contains(err.Error(), "got 1 within")) {
+			t.Errorf("three sessions are wanted of %s: %v", database, err)
 		}
 	}
 

@@ -91,9 +91,9 @@ func AsError(err error) *Error {
 }
 
 // OutcomeUnknown replaces an error after which the database may or may not have committed. The advice tells the client
-// how to find out. OutcomeUnknown returns any other error, and nil, unchanged.
+// how to find out. OutcomeUnknown returns any other error, an [Error] among them, and nil, unchanged.
 func OutcomeUnknown(err error, advice string) error {
-	if !postgres.Unavailable(err) {
+	if errors.As(err, new(*Error)) || !postgres.Unavailable(err) {
 		return err
 	}
 	return &Error{Class: Unavailable, Detail: "The request may or may not have taken effect. " + advice, Err: err}

@@ -35,7 +35,7 @@ func invariants(ctx context.Context, db *gorm.DB, bound time.Duration, full bool
 	return app.FindViolations(ctx, db, full, invariantsSQL, bound.Microseconds(), full)
 }
 
-// stats returns the answer of GET /ops/api/payments: attempts, refunds, webhooks and money. It reads every attempt.
+// stats returns the answer of GET /ops/api/payments: attempts, refunds and money. It reads every attempt.
 func stats(ctx context.Context, db *gorm.DB) (json.RawMessage, error) {
 	var stats []byte
 	if err := db.WithContext(ctx).Raw(statsSQL).Row().Scan(&stats); err != nil {
