@@ -171,7 +171,7 @@ const foreignID, foreignBytes = "foreign", "\x00\xff"
 // infinite scores, foreign members, and attempts that are not numbers.
 func (d *Deployment) corrupt(rng *rand.Rand) {
 	ctx := d.T.Context()
-	queue := keysOf(d.Kinds[rng.IntN(len(d.Kinds))])
+	queue := keysOf(d.Kinds[rng.IntN(len(d.Kinds))], 0)
 	sets := []string{queue.due, queue.leased, queue.dead}
 	keys := slices.Concat(sets, []string{queue.attempts, queue.errors, queue.marker})
 	for range 1 + rng.IntN(4) {
@@ -212,7 +212,7 @@ func (d *Deployment) corrupt(rng *rand.Rand) {
 func (d *Deployment) deleteForeignKeys() {
 	ctx := d.T.Context()
 	for _, kind := range d.Kinds {
-		queue := keysOf(kind)
+		queue := keysOf(kind, 0)
 		for key, want := range map[string]string{
 			queue.due: "zset", queue.leased: "zset", queue.dead: "zset",
 			queue.attempts: "hash", queue.errors: "hash", queue.marker: "string",

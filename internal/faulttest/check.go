@@ -198,10 +198,15 @@ func (d *Deployment) owes(s *Service, id string) bool {
 	if d.Number(`SELECT count(*) FROM outbox WHERE kind = $1 AND task_id = $2`, s.Kind, id) > 0 {
 		return true
 	}
-	due, err := d.RDB.ZMScore(d.T.Context(), s.queue().due, id).Result()
-	testenv.Must(d.T, err)
+	for shard := range mostShards {
+		due, err := d.RDB.ZMScore(d.T.Context(), keysOf(s.Kind, shard).due, id).Result()
+		testenv.Must(d.T, err)
+		if due[0] > 0 {
+			return true
+		}
+	}
 	const ends = `id::text = $1 AND (status <> 'pending' OR deadline < clock_timestamp() + interval '1 s')`
-	return due[0] > 0 || d.rows(ends, id) > 0
+	return d.rows(ends, id) > 0
 }
 
 // checkedRow sends a request until it is answered with a status other than 503, and returns the row that the answer

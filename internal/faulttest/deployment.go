@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -92,9 +93,12 @@ type queueKeys struct {
 	marker string // if it is missing, Redis was wiped
 }
 
-// keysOf returns the keys of a kind's queue.
-func keysOf(kind string) queueKeys {
-	prefix := "delay:{" + kind + ":0}:"
+// mostShards is the largest number of shards that a deployment has: those in a cluster.
+const mostShards = 3
+
+// keysOf returns the keys of a shard of a kind's queue.
+func keysOf(kind string, shard int) queueKeys {
+	prefix := fmt.Sprintf("delay:{%s:%d}:", kind, shard)
 	return queueKeys{
 		due: prefix + "due", leased: prefix + "leased", dead: prefix + "dead", attempts: prefix + "attempts",
 		errors: prefix + "errors", marker: prefix + "marker",

@@ -1,6 +1,7 @@
 package faulttest
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -24,7 +25,7 @@ func (s *Service) RedisFailoverFaults() []Fault {
 	sentinels := Needs{RedisPair: testenv.RedisSentinels}
 	cluster := Needs{
 		RedisPair: func(t testing.TB) *testenv.RedisPair { return testenv.RedisClusterPair(t, s.queue().due) },
-		Env:       []string{EnvPrefix + "QUEUE_SHARDS=3"},
+		Env:       []string{fmt.Sprintf("%sQUEUE_SHARDS=%d", EnvPrefix, mostShards)},
 	}
 	within := func(again time.Duration) Bound {
 		return Bound{Late: 7 * time.Second, Answer: 2 * time.Second, Again: again}

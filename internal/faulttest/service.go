@@ -141,8 +141,8 @@ type Service struct {
 // TimeoutVariable is the environment variable of the time from a row's creation to its deadline.
 func (s *Service) TimeoutVariable() string { return EnvPrefix + s.Timeout }
 
-// queue returns the keys of the queue of timeouts.
-func (s *Service) queue() queueKeys { return keysOf(s.Kind) }
+// queue returns the keys of the queue of timeouts, which has one shard except in a cluster.
+func (s *Service) queue() queueKeys { return keysOf(s.Kind, 0) }
 
 // SharedRows are rows of another table, such as products, of which the rows under test take units until they end. Each
 // has a name, for instance its id.
