@@ -100,8 +100,13 @@ func TestPoisonDoesNotDelayOthers(t *testing.T) {
 					t.Errorf("the handler was called %d times, want at most 20: about 2·log2(100)", calls)
 				}
 
-				// After its last attempt the task is a dead letter.
-				for range maxAttempts - 1 {
+				// The wait doubles with each attempt. After its last attempt the task is a dead letter.
+				for attempts := range maxAttempts - 1 {
+					found, err := q.Locate(t.Context(), []string{"37"})
+					testenv.Must(t, err)
+					if about := time.Second << attempts; found[0].Left < about/2 || found[0].Left > 3*about/2 {
+						t.Errorf("after %d attempts: %+v, want a wait of about %v", attempts+1, found[0], about)
+					}
 					scheduleNow(t, q, "37")
 					runOnce(t, w)
 				}
@@ -123,6 +128,10 @@ func TestOutage(t *testing.T) {
 		return func(task Task) bool { return slices.Contains(ids, task.ID) }
 	}
 	any := func(Task) bool { return true }
+	slowly := func(Task) bool { // three calls take longer than the handler may
+		time.Sleep(3 * time.Second)
+		return true
+	}
 	for name, test := range map[string]struct {
 		fails           func(Task) bool
 		err             error
@@ -132,6 +141,7 @@ func TestOutage(t *testing.T) {
 		"all tasks":              {any, answered, 19, 0, 10},
 		"one task":               {is("7"), answered, 7, 1, 0},
 		"all but one":            {func(task Task) bool { return task.ID != "7" }, answered, 19, 9, 0},
+		"all tasks, slowly":      {slowly, answered, 3, 0, 10},
 		"no server":              {any, away, 1, 0, 10},
 		"no server for some":     {is("7"), away, 1, 0, 10},
 		"a fault, not an outage": {any, errors.New("wrong"), 19, 10, 0},
