@@ -102,10 +102,9 @@ func TestPoisonDoesNotDelayOthers(t *testing.T) {
 
 				// The wait doubles with each attempt. After its last attempt the task is a dead letter.
 				for attempts := range maxAttempts - 1 {
-					found, err := q.Locate(t.Context(), []string{"37"})
-					testenv.Must(t, err)
-					if about := time.Second << attempts; found[0].Left < about/2 || found[0].Left > 3*about/2 {
-						t.Errorf("after %d attempts: %+v, want a wait of about %v", attempts+1, found[0], about)
+					wait, about := leftOf(t, q, "37"), time.Second<<attempts
+					if wait < about/2 || wait > 3*about/2 {
+						t.Errorf("the wait after attempt %d is %v, want about %v", attempts+1, wait, about)
 					}
 					scheduleNow(t, q, "37")
 					runOnce(t, w)
