@@ -128,7 +128,7 @@ func TestOutage(t *testing.T) {
 	}
 	any := func(Task) bool { return true }
 	slowly := func(Task) bool { // three calls take longer than the handler may
-		time.Sleep(3 * time.Second)
+		<-time.After(3 * time.Second)
 		return true
 	}
 	for name, test := range map[string]struct {

@@ -151,7 +151,7 @@ func (c confirmation) othersWait(d *Deployment, api *Member) excess {
 		longest = max(longest, d.idleWithLocks())
 	}
 	d.T.Logf("then no transaction that had locked rows was idle for longer than %v", longest)
-	waits = append(waits, wait{fmt.Sprintf("a transaction that had locked rows was idle for %v", longest), longest, true})
+	waits = append(waits, wait{fmt.Sprintf("a transaction with locked rows was idle for %v", longest), longest, true})
 	return func(slack int) (exceeded []string) {
 		bound := longestWait * time.Duration(slack)
 		for _, w := range waits {

@@ -43,8 +43,8 @@ func TestServe(t *testing.T) {
 		answered    bool
 		closed      time.Duration
 	}{
-		"no further request":            {request, 0, never, true, idle},
-		"headers that do not end":       {request[:len(request)-2], 0, never, false, 5 * time.Second},
+		"no further request":            {request, time.Second, never, true, time.Second + idle},
+		"headers that do not end":       {request[:len(request)-2], time.Second, never, false, 5 * time.Second},
 		"a slow answer":                 {request, 14 * time.Second, never, true, 14*time.Second + idle},
 		"an answer that comes too late": {request, 16 * time.Second, never, false, 16 * time.Second},
 		"under way":                     {request, 10 * time.Second, time.Second, true, 10 * time.Second},
@@ -56,7 +56,7 @@ func TestServe(t *testing.T) {
 				client, server := net.Pipe()
 				ln, ended := make(pipes, 1), make(chan error, 1)
 				ln <- server
-				handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(test.work) })
+				handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(test.work) })
 				go func() { ended <- rest.Serve(ctx, ln, handler, slog.New(slog.DiscardHandler)) }()
 				began := time.Now()
 				_, err := io.WriteString(client, test.sent)
@@ -69,7 +69,7 @@ func TestServe(t *testing.T) {
 				}
 				stop()
 				testenv.Must(t, <-ended)
-				time.Sleep(test.work) // until the handler returns
+				<-time.After(test.work) // until the handler returns
 			})
 		})
 	}
