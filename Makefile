@@ -11,7 +11,8 @@ TESTSUM = go tool -modfile=$(CURDIR)/tools.mod gotestsum
 # The folders of all modules, and of those whose tests test and test-all run.
 MODULES = $(sort $(dir $(shell git ls-files -co --exclude-standard '*go.mod')))
 TESTED = $(dir $(wildcard go.mod payments/go.mod))
-DOCUMENTS = $(wildcard $(TESTED:%=%docs/*.md))
+# The documents with a table that names tests.
+DOCUMENTS = $(shell grep -lsE '[|] Tests? [|]$$' $(TESTED:%=%README.md) $(TESTED:%=%docs/*.md))
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /	/'

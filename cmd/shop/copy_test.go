@@ -23,7 +23,6 @@ func TestCopyRefuses(t *testing.T) {
 	}{
 		"a folder that exists":             {module, "mine", "does not exist yet"},
 		"the same, by a missing one":       {module, "new/../mine", "in one that exists"},
-		"the same, by a folder":            {module, "other/../mine", "does not exist yet"},
 		"the same, by a link":              {module, "link/mine", "does not exist yet"},
 		"the same, with a slash":           {module, "mine/", "does not exist yet"},
 		"a broken link":                    {module, "broken", "does not exist yet"},
@@ -34,8 +33,6 @@ func TestCopyRefuses(t *testing.T) {
 		"no folder":                        {module, "", "does not exist yet"},
 		"white space":                      {module, "a copy", "white space"},
 		"a local module path":              {"..", "copy", "local import path"},
-		"a module path with ..":            {"github.com/../x", "copy", "invalid path element"},
-		"a module path with a dash first":  {"-x", "copy", "leading dash"},
 		"a module path with a wrong major": {"github.com/acme/seats/v1", "copy", "major version"},
 		"no module path":                   {"", "copy", "MODULE is"},
 	} {

@@ -270,10 +270,9 @@ func TestLockedRowDelaysNoOthers(t *testing.T) {
 			t.Errorf("the calls are %q, want %q", calls, want)
 		}
 		for _, name := range []string{"d", "e"} {
-			if r := start(q, name)[0]; true {
-				if <-r.done; r.after != runTime {
-					t.Errorf("item %s took %v, want %v", name, r.after, runTime)
-				}
+			r := start(q, name)[0]
+			if <-r.done; r.err != nil || r.after != runTime {
+				t.Errorf("item %s: Do returns %v after %v, want nil after %v", name, r.err, r.after, runTime)
 			}
 			<-time.After(commitTime)
 			table.check(t, "a later batch", "skip "+name, "after "+name)

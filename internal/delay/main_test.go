@@ -67,8 +67,3 @@ func do(t testing.TB, q *Queue, args ...any) {
 		t.Fatalf("%v: %v", args, err)
 	}
 }
-
-func mustSchedule(t testing.TB, q *Queue, msgs ...Message) {
-	t.Helper()
-	testenv.Must(t, q.Schedule(t.Context(), msgs...))
-}

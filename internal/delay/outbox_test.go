@@ -454,14 +454,7 @@ func TestBudgetHoldsOnAHungRedis(t *testing.T) {
 // TestRelayOnAHungDatabase connects a relay to a database that does not answer. The relay gives up at its timeout, so
 // that it tries again.
 func TestRelayOnAHungDatabase(t *testing.T) {
-	hung, err := net.Listen("tcp", "127.0.0.1:0")
-	testenv.Must(t, err)
-	defer hung.Close()
-	db, err := sql.Open("pgx", "postgres://app@"+hung.Addr().String()+"/app?sslmode=disable")
-	testenv.Must(t, err)
-	defer db.Close()
-	q := newQueue(t, connect(t, "redis://"+hung.Addr().String()), 1)
-	r := newRelay(q, NewOutbox(db, "test.kind"))
+	r := newRelay(newQueue(t, hungRedis(t), 1), NewOutbox(testenv.HungDB(t), "test.kind"))
 	r.timeout = 50 * time.Millisecond
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

@@ -1,7 +1,6 @@
 package delay
 
 import (
-	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -100,20 +99,4 @@ func TestAt(t *testing.T) {
 	if left := At("a", now.Add(time.Hour), now).Left(); left > time.Hour || left < 50*time.Minute {
 		t.Errorf("the time left is %v, want an hour", left)
 	}
-}
-
-// TestSpread counts tasks at the edges of the ranges, some of them in a far shard.
-func TestSpread(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		q := newQueue(t, rdb, 3)
-		const far = 24 * time.Hour // the test takes less
-		for i, left := range []time.Duration{-2 * far, far / 2, far / 2, 3 * far / 2, 7 * far / 2} {
-			mustSchedule(t, q, In(strconv.Itoa(i), left))
-		}
-		got, err := q.Spread(t.Context(), -far/4, far, 3)
-		want := Spread{Before: 1, Counts: []int64{2, 1, 0}, Later: 1}
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("the tasks are %+v, %v; want %+v", got, err, want)
-		}
-	})
 }

@@ -100,8 +100,12 @@ func TestPoisonDoesNotDelayOthers(t *testing.T) {
 					t.Errorf("the handler was called %d times, want at most 20: about 2·log2(100)", calls)
 				}
 
-				// After its last attempt the task is a dead letter.
-				for range maxAttempts - 1 {
+				// The wait doubles with each attempt. After its last attempt the task is a dead letter.
+				for attempts := range maxAttempts - 1 {
+					wait, about := leftOf(t, q, "37"), time.Second<<attempts
+					if wait < about/2 || wait > 3*about/2 {
+						t.Errorf("the wait after attempt %d is %v, want about %v", attempts+1, wait, about)
+					}
 					scheduleNow(t, q, "37")
 					runOnce(t, w)
 				}
@@ -123,6 +127,10 @@ func TestOutage(t *testing.T) {
 		return func(task Task) bool { return slices.Contains(ids, task.ID) }
 	}
 	any := func(Task) bool { return true }
+	slowly := func(Task) bool { // three calls take longer than the handler may
+		<-time.After(3 * time.Second)
+		return true
+	}
 	for name, test := range map[string]struct {
 		fails           func(Task) bool
 		err             error
@@ -132,6 +140,7 @@ func TestOutage(t *testing.T) {
 		"all tasks":              {any, answered, 19, 0, 10},
 		"one task":               {is("7"), answered, 7, 1, 0},
 		"all but one":            {func(task Task) bool { return task.ID != "7" }, answered, 19, 9, 0},
+		"all tasks, slowly":      {slowly, answered, 3, 0, 10},
 		"no server":              {any, away, 1, 0, 10},
 		"no server for some":     {is("7"), away, 1, 0, 10},
 		"a fault, not an outage": {any, errors.New("wrong"), 19, 10, 0},

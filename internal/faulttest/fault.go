@@ -40,8 +40,9 @@ type Fault struct {
 	// excused counts the statements that one of the test's own tools has broken in a deployment so far. The service may
 	// reject a request for each of them. nil: the tools break no statement.
 	excused func(d *Deployment) int
-	// also returns a message for each further expectation that the load's figures do not meet. nil: there is none.
-	also func(f figures) (exceeded []string)
+	// also returns a message for each further expectation that the load's figures do not meet, with the slack of an
+	// excess. nil: there is none.
+	also func(f figures, slack int) (exceeded []string)
 	// Party returns a message for each part of the second party's bound that is exceeded. nil: there is no such bound.
 	Party func(d *Deployment) (exceeded []string)
 }
@@ -126,20 +127,21 @@ func (f Fault) measure(t *testing.T, s *Service) excess {
 	defer release()
 	figures := f.run(t, d)
 	var unmet []string
-	if f.also != nil {
-		unmet = append(unmet, f.also(figures)...)
-	}
 	if f.Party != nil {
 		unmet = append(unmet, f.Party(d)...)
 	}
 	return func(slack int) []string {
-		return slices.Concat(f.Bound.exceeded(figures, slack), figures.near.tooFew(slack), unmet)
+		exceeded := slices.Concat(f.Bound.exceeded(figures, slack), figures.near.tooFew(slack), unmet)
+		if f.also != nil {
+			exceeded = append(exceeded, f.also(figures, slack)...)
+		}
+		return exceeded
 	}
 }
 
 // contended checks that customers competed, as far as the service lets them: rows were created in batches, some wanted
 // more of a shared row than there was, and some were rejected because of a bound on what one customer can have.
-func contended(f figures) (exceeded []string) {
+func contended(f figures, _ int) (exceeded []string) {
 	if f.service.BatchMetric != "" && f.created <= f.batches {
 		exceeded = append(exceeded, fmt.Sprintf(
 			unproven+"%.0f rows were created in %.0f batches, so no batch had two", f.created, f.batches))

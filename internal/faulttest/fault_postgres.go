@@ -42,7 +42,7 @@ func (s *Service) PostgresFaults() []Fault {
 					d.Sleep(time.Second / 3)
 				}
 				release()
-			}, also: func(f figures) []string { return append(contended(f), whileLocked...) }},
+			}, also: func(f figures, slack int) []string { return append(contended(f, slack), whileLocked...) }},
 		{Name: "rows locked", on: shared, withoutSweeps: true,
 			Bound:  Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true},
 			Inject: during(5*time.Second, pendingLocked)},

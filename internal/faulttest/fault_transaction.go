@@ -37,7 +37,7 @@ const longestWait = 2 * time.Second
 func stoppedInTransaction(
 	name string, answer time.Duration, stop func(d *Deployment, api *Member, network *Proxy) (resume func()),
 ) Fault {
-	var waits []string // a message for each wait that was too long
+	var waits excess // of the others, while the API was stopped
 	return Fault{
 		Name: name, withoutSweeps: true,
 		// A customer may keep a lock of a row until the stopped API answers, see callBehindLock: then the row is as
@@ -77,7 +77,7 @@ func stoppedInTransaction(
 					"should have ended the transaction", c.row.ID, a.Status, a.Body)
 			}
 		},
-		also: func(figures) []string { return waits },
+		also: func(_ figures, slack int) []string { return waits(slack) },
 	}
 }
 
@@ -124,19 +124,23 @@ func (c confirmation) discard(d *Deployment) {
 // othersWait measures, while an API is stopped, how long another API takes to create a row with the same shared rows,
 // and to cancel the row that the stopped API has locked. Then it watches for how long transactions keep their locks:
 // when PostgreSQL ends one of the stopped API, another one that has waited for its lock gets it, and is stopped, too.
-// It returns a message for each wait that was too long.
-func (c confirmation) othersWait(d *Deployment, api *Member) (exceeded []string) {
+// It returns the waits that were too long.
+func (c confirmation) othersWait(d *Deployment, api *Member) excess {
 	d.T.Helper()
+	type wait struct {
+		message  string
+		took     time.Duration
+		answered bool // as it should be
+	}
+	var waits []wait
 	measure := func(what string, customer *Client, r Request, status int) {
 		began := time.Now()
 		a := customer.admitted(r)
 		took := time.Since(began)
 		d.T.Logf("while an API is stopped in a transaction, another one %s in %v", what, took)
-		if a.Status != status || took > longestWait {
-			exceeded = append(exceeded, fmt.Sprintf(
-				"while an API was stopped in a transaction, the answer of another one that %s was %d %s after %v; "+
-					"want %d within %v", what, a.Status, a.Body, took, status, longestWait))
-		}
+		waits = append(waits, wait{fmt.Sprintf(
+			"while an API was stopped in a transaction, the answer of another one that %s was %d %s after %v; want %d",
+			what, a.Status, a.Body, took, status), took, a.Status == status})
 	}
 	measure("creates a row", api.SignUp(), d.Service.Create(d.Service.Bodies[0], "not-stopped"), http.StatusCreated)
 	customer := *c.row.Customer
@@ -147,11 +151,16 @@ func (c confirmation) othersWait(d *Deployment, api *Member) (exceeded []string)
 		longest = max(longest, d.idleWithLocks())
 	}
 	d.T.Logf("then no transaction that had locked rows was idle for longer than %v", longest)
-	if longest > longestWait {
-		exceeded = append(exceeded, fmt.Sprintf(
-			"a transaction that had locked rows was idle for %v, the bound is %v", longest, longestWait))
+	waits = append(waits, wait{fmt.Sprintf("a transaction with locked rows was idle for %v", longest), longest, true})
+	return func(slack int) (exceeded []string) {
+		bound := longestWait * time.Duration(slack)
+		for _, w := range waits {
+			if w.took > bound || !w.answered {
+				exceeded = append(exceeded, fmt.Sprintf("%s; the bound is %v", w.message, bound))
+			}
+		}
+		return exceeded
 	}
-	return exceeded
 }
 
 // idleSeconds selects how long the sessions of the service have been idle in a transaction, at most.

@@ -5,9 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"maps"
-	"math"
 	"slices"
-	"testing"
 	"time"
 
 	"example.com/shop/internal/testenv"
@@ -73,25 +71,6 @@ func (d *Deployment) supplies() map[string]int {
 	free, err := d.Service.supplies(d.T.Context(), d.DB)
 	testenv.Must(d.T, err)
 	return free
-}
-
-// available returns how many more rows the first body can create, or 0 if rows share no rows.
-func (s *Site) available(t testing.TB) (rows int) {
-	t.Helper()
-	if s.Service.Shared == nil {
-		return 0
-	}
-	free, err := s.Service.supplies(t.Context(), OpenDatabase(t, s.Database))
-	testenv.Must(t, err)
-	rows = math.MaxInt
-	for name, units := range s.Service.Shared.Units(s.Service.Bodies[0]) {
-		rows = min(rows, free[name]/units)
-	}
-	if rows < 60 { // a test that does not run Stock creates some 30 rows, and confirms some
-		t.Fatalf("after %v the first of Service.Bodies can create only %d rows, want at least 60",
-			s.Service.Migrate, rows)
-	}
-	return rows
 }
 
 // checkSupplies checks how many units are free after all rows have ended: the confirmed rows have theirs, and all

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -58,7 +60,7 @@ func TestProductsAreLockedInIDOrder(t *testing.T) {
 	}{
 		"place":    {order.LockSQL, []any{[]uuid.UUID{high, low}}},
 		"cancel":   {order.ReturnStockSQL, []any{pending}},
-		"time out": {order.CancelDueSQL, []any{[]uuid.UUID{due}, "worker"}},
+		"time out": {strings.Replace(order.CancelDueSQL, "'500'", "'0'", 1), []any{[]uuid.UUID{due}, "worker"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			release := testenv.HoldLock(t, s.DB, `SELECT FROM products WHERE id = $1 FOR UPDATE`, high)
@@ -82,6 +84,46 @@ func TestProductsAreLockedInIDOrder(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestOrdersOfALockedProductWait times out a batch while another session has locked a product. Its orders wait, and the
+// others are cancelled. Neither such a batch nor one of placements waits for the lock for longer than half a second.
+func TestOrdersOfALockedProductWait(t *testing.T) {
+	s := newShop(t)
+	s.Exec(t, `ALTER TABLE orders ADD wait interval DEFAULT current_setting('lock_timeout')::interval`)
+	customer, locked, free := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
+	place := func(lines ...order.Line) uuid.UUID {
+		id := s.MustPlace(t, customer, lines...).ID
+		s.Expire(t, id)
+		return id
+	}
+	ofLocked, ofFree, ofBoth := place(line(locked, 1)), place(line(free, 1)), place(line(free, 1), line(locked, 1))
+	release := testenv.HoldLock(t, s.DB, `SELECT FROM products WHERE id = $1 FOR UPDATE`, locked)
+	outcomes := s.Deliver(t, ofLocked, ofFree, ofBoth)
+	for i, id := range []uuid.UUID{ofLocked, ofBoth} {
+		if _, waits := outcomes[2*i].Retry(); !waits || s.Status(t, id) != "pending" {
+			t.Errorf("an order of the locked product is %s, and its outcome %+v; want it to wait",
+				s.Status(t, id), outcomes[2*i])
+		}
+	}
+	if outcomes[1] != delay.Done() || s.Status(t, ofFree) != "cancelled timeout" {
+		t.Errorf("the order of the free product is %s, and its outcome %+v; want it cancelled",
+			s.Status(t, ofFree), outcomes[1])
+	}
+	release()
+
+	tx, err := s.DB.BeginTx(t.Context(), nil)
+	testenv.Must(t, err)
+	_, err = tx.ExecContext(t.Context(), order.CancelDueSQL, []uuid.UUID{ofLocked}, "worker")
+	testenv.Must(t, err)
+	var placing, ending time.Duration
+	err = tx.QueryRowContext(t.Context(), `SELECT (1e9 * extract(epoch FROM max(wait)))::bigint,
+		(1e9 * extract(epoch FROM current_setting('lock_timeout')::interval))::bigint
+		FROM orders`).Scan(&placing, &ending)
+	testenv.Must(t, errors.Join(err, tx.Commit()))
+	if most := 500 * time.Millisecond; placing > most || ending > most {
+		t.Errorf("placements wait for a lock for %v, and timeouts for %v; want at most %v", placing, ending, most)
 	}
 }
 

@@ -101,9 +101,9 @@ func nextSpread(spread time.Duration, won []bool) time.Duration {
 		}
 	}
 	if inTime < len(won)/2 {
-		return spread * 5 / 4
+		return spread * 2
 	}
-	return spread * 4 / 5
+	return spread / 2
 }
 
 // race changes orders, until none is left, while it cancels those that are due. It reports which changes succeeded.

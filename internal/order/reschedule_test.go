@@ -52,7 +52,7 @@ func TestRescheduleOwesTheTask(t *testing.T) {
 	}
 }
 
-// TestRescheduleRaces moves deadlines between a moment from now and an hour from now, while customers pay, cancel and
+// TestRescheduleRaces moves deadlines between a second from now and an hour from now, while customers pay, cancel and
 // extend, while other sessions hold, release and pay the orders, and while the worker and the reconciler time them out.
 // No order may end early or twice, and each ends after the races.
 func TestRescheduleRaces(t *testing.T) {
@@ -70,7 +70,7 @@ func TestRescheduleRaces(t *testing.T) {
 		every int // it does something to every n-th order
 		do    func(id uuid.UUID) error
 	}{
-		{1, func(id uuid.UUID) error { return s.Move(t, id, 1100*time.Millisecond) }},
+		{1, func(id uuid.UUID) error { return s.Change(t, id, actions["earlier"]) }},
 		{3, func(id uuid.UUID) error { return s.Move(t, id, time.Hour) }},
 		{4, func(id uuid.UUID) error { _, err := s.Extend(t.Context(), customer, id); return err }},
 		{17, func(id uuid.UUID) error { _, err := s.Pay(t.Context(), customer, id); return err }},

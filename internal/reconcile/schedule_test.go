@@ -3,12 +3,9 @@ package reconcile
 import (
 	"log/slog"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"example.com/shop/internal/testenv"
 )
@@ -76,35 +73,4 @@ func TestScheduleInTheZoneOfTheEnvironment(t *testing.T) {
 			t.Errorf("in %s: the next sweep after %v is at %v, want half an hour later", zone, noon, next)
 		}
 	}
-}
-
-// TestAnyScheduleIsAcceptedOrRejected parses random text. The result is an error of one line, or a schedule and an
-// interval of at most half the look-ahead.
-func TestAnyScheduleIsAcceptedOrRejected(t *testing.T) {
-	pieces := []string{"TZ=", "CRON_TZ=", "UTC", "Local", "Europe/Berlin", " ", "  ", "\n", "\t", "@every", "@daily",
-		"@", "1h", "-5s", "1ns", "9999999h",
-		"*", "*/5", "?", "1-5", "5-1", "/", ",", "-", "0", "59", "60", "mon", "jan", "99999999999999999999", "\xff", "é", "../../etc/passwd"}
-	text := rapid.OneOf(
-		rapid.String(),
-		rapid.Map(rapid.SliceOf(rapid.SampledFrom(pieces)),
-			func(some []string) string { return strings.Join(some, "") }),
-		rapid.Map(rapid.SliceOfN(rapid.SampledFrom(pieces), 5, 6),
-			func(some []string) string { return strings.Join(some, " ") }),
-	)
-	rapid.Check(t, func(t *rapid.T) {
-		cfg := Config{
-			Schedule:  text.Draw(t, "schedule"),
-			Lookahead: time.Duration(rapid.Int64().Draw(t, "look-ahead")),
-		}
-		filled, schedule, interval, err := cfg.withDefaults()
-		switch {
-		case err != nil && slices.ContainsFunc([]rune(err.Error()),
-			func(r rune) bool { return r == '\n' || r == '\r' }):
-			t.Fatalf("%q is rejected with more than one line: %v", cfg.Schedule, err)
-		case err == nil && (interval < time.Second || interval > filled.Lookahead/2 ||
-			schedule.Next(time.Now()).IsZero()):
-			t.Fatalf("%q is accepted, with an interval of %v and a look-ahead of %v", cfg.Schedule, interval,
-				filled.Lookahead)
-		}
-	})
 }

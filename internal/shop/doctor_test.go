@@ -27,10 +27,6 @@ func TestDoctor(t *testing.T) {
 		"a dead letter": {func(t *testing.T, a *app.Process) {
 			bury(t, a.Kinds[0].Queue, "1")
 		}, []string{"FAIL  worker", "1 dead letters"}},
-		"no worker and a dead letter": {func(t *testing.T, a *app.Process) {
-			bury(t, a.Kinds[0].Queue, "1")
-			testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In("2", -time.Minute)))
-		}, []string{"is a worker running?; 1 dead letters"}},
 		"a key that something else has written": {func(t *testing.T, a *app.Process) {
 			testenv.Must(t, a.Redis.Set(t.Context(), "delay:{order.cancel:0}:attempts", "foreign", 0).Err())
 		}, []string{"FAIL  keys", "delay:{order.cancel:0}:attempts is a string, want a hash"}},

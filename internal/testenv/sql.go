@@ -3,6 +3,7 @@ package testenv
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"net/url"
 	"strings"
 	"testing"
@@ -16,6 +17,21 @@ func Query[T any](t testing.TB, db *sql.DB, statement string, args ...any) T {
 		t.Fatalf("%s: %v", statement, err)
 	}
 	return v
+}
+
+// hung makes no connection until the context ends.
+type hung struct{ driver.Connector }
+
+func (hung) Connect(ctx context.Context) (driver.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// HungDB returns a pool of a server that does not answer.
+func HungDB(t testing.TB) *sql.DB {
+	db := sql.OpenDB(hung{})
+	t.Cleanup(func() { db.Close() })
+	return db
 }
 
 // QueryAll returns the values that a statement selects, one a row.

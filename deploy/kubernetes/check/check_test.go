@@ -22,6 +22,7 @@ import (
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/kustomize/api/krusty"
@@ -227,14 +228,14 @@ func checkProcess(t *testing.T, name string, d *apps.Deployment) {
 // pods.
 func checkSelectors(t *testing.T, objects []runtime.Object, pods map[string]core.PodTemplateSpec) {
 	t.Helper()
-	matches := func(what string, labels map[string]string) {
+	matches := func(what string, wanted map[string]string) {
 		t.Helper()
 		for _, pod := range pods {
-			if containsAll(pod.Labels, labels) {
+			if labels.SelectorFromSet(wanted).Matches(labels.Set(pod.Labels)) {
 				return
 			}
 		}
-		t.Errorf("the selector of %s matches no pod: %v", what, labels)
+		t.Errorf("the selector of %s matches no pod: %v", what, wanted)
 	}
 	for name, s := range of[*core.Service](t, objects) {
 		if s.Spec.Selector != nil {
@@ -256,15 +257,6 @@ func checkSelectors(t *testing.T, objects []runtime.Object, pods map[string]core
 			t.Errorf("the autoscaler %s scales %+v, want a deployment without a number of replicas", name, d)
 		}
 	}
-}
-
-func containsAll(labels, wanted map[string]string) bool {
-	for key, value := range wanted {
-		if labels[key] != value {
-			return false
-		}
-	}
-	return true
 }
 
 // TestAlertRules checks that the rules for Prometheus's operator are those of Prometheus. The component monitoring has
