@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/migrations"
 )
@@ -66,6 +67,17 @@ func TestCheckSilentRedis(t *testing.T) {
 		if got := assessed(t, withRedis(t, url)); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: the doctor prints %q, want %q at its beginning", url, got, want)
 		}
+	}
+}
+
+// TestCheckRights asks a server that refuses a command of the queues.
+func TestCheckRights(t *testing.T) {
+	c := withRedis(t, testenv.RedisServer(t, "--rename-command", "ZADD", "").URL())
+	queue, err := delay.NewQueue(c.process.Redis, "test", 1)
+	testenv.Must(t, err)
+	c.process.Kinds = app.Kinds{{Name: "test", Queue: queue}}
+	if err := c.redis(t.Context()); err == nil || !strings.Contains(err.Error(), "refuses the command ZADD") {
+		t.Errorf("the check of Redis returns %v, want that it refuses ZADD", err)
 	}
 }
 
