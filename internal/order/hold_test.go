@@ -87,5 +87,10 @@ func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 		!o.DueAt.Equal(*o.HoldUntil) {
 		t.Errorf("the order is %+v, %v; want it timed out at the end of its hold", o, err)
 	}
+	late := testenv.Query[float64](t, s.DB,
+		`SELECT (figure->'reconciler'->>'max_seconds')::float8 FROM (`+order.LatenessSQL+`) AS figures (figure)`)
+	if late >= holdTime.Seconds() {
+		t.Errorf("the operators' figure says that the order timed out %v s late, want it counted from the hold's end", late)
+	}
 	s.CheckInvariants(t, 0)
 }

@@ -4,32 +4,26 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"example.com/shop/internal/testenv"
 )
 
-// Counter returns the value of a counter without labels.
-func Counter(t testing.TB, reg *prometheus.Registry, name string) float64 {
-	t.Helper()
-	return metric(t, reg, name).GetCounter().GetValue()
-}
-
-// Gauge returns the value of a gauge without labels.
-func Gauge(t testing.TB, reg *prometheus.Registry, name string) float64 {
-	t.Helper()
-	return metric(t, reg, name).GetGauge().GetValue()
-}
-
-func metric(t testing.TB, reg *prometheus.Registry, name string) *dto.Metric {
+// Metrics returns the values of counters and gauges, and the counts of histograms, by their names with the values of
+// their labels.
+func Metrics(t testing.TB, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
 	testenv.Must(t, err)
+	values := map[string]float64{}
 	for _, family := range families {
-		if family.GetName() == name {
-			return family.GetMetric()[0]
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, label := range m.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() +
+				float64(m.GetHistogram().GetSampleCount())
 		}
 	}
-	t.Fatalf("there is no metric %s", name)
-	return nil
+	return values
 }
