@@ -45,9 +45,9 @@ func newHTTPShop(t *testing.T, changes ...func(*order.Config)) *httpShop {
 	s := &httpShop{shop: newShop(t, changes...), contract: contract, tokens: parttest.NewTokens(t),
 		log: &bytes.Buffer{}}
 	r := parttest.NewRouter(slog.New(slog.NewJSONHandler(s.log, nil)))
-	s.Routes(r, s.tokens)
-	s.OpsRoutes(r.Group("/ops/api"))
-	s.handler = s.Shed(r)
+	part := s.Part(s.tokens)
+	part.Routes(r, r.Group("/ops/api"))
+	s.handler = part.Wrap(r)
 	return s
 }
 
@@ -133,6 +133,9 @@ func TestHeldOrderJourney(t *testing.T) {
 	events := s.sends(t, 200, "GET /api/orders/"+placed.ID.String()+"/events", "", auth)
 	if n := len(decode[struct{ Items []order.Event }](t, events).Items); n != 6 {
 		t.Errorf("%d events, want 6: %s", n, events.Body)
+	}
+	if n := strings.Count(s.log.String(), `"order_id":"`+placed.ID.String()+`"`); n != 8 {
+		t.Errorf("%d lines of the log name the order, want one for each of 8 requests: %s", n, s.log)
 	}
 }
 

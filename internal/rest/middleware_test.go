@@ -2,12 +2,14 @@ package rest_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -93,11 +95,27 @@ func TestRecover(t *testing.T) {
 		strings.Contains(p.Detail, "text of the panic") {
 		t.Errorf("the answer is %d %s, want 500, the request id and no text of the panic", a.Code, a.Body)
 	}
-	for _, part := range []string{"text of the panic", "middleware_test.go", "find-me"} {
+	for _, part := range []string{
+		"text of the panic", "middleware_test.go", `"request_id":"find-me","panic"`, `"request_id":"find-me","method"`,
+	} {
 		if !strings.Contains(log.String(), part) {
 			t.Errorf("the log lacks %q: %s", part, log)
 		}
 	}
+}
+
+// TestDeadline has a client go away. Its request goes on, until the time to answer is over.
+func TestDeadline(t *testing.T) {
+	r := gin.New()
+	r.GET("/", rest.Deadline(time.Hour, func(string) bool { return false }), func(c *gin.Context) {
+		if _, ends := c.Request.Context().Deadline(); !ends || c.Request.Context().Err() != nil {
+			t.Errorf("the context has a deadline: %v, and its error is %v; want one, and no error", ends,
+				c.Request.Context().Err())
+		}
+	})
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	r.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, "GET", "/", http.NoBody))
 }
 
 // TestLogClipsPathsAndMethods sends a path and a method of thousands of bytes: the log contains only their start.
