@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/testenv"
@@ -84,7 +82,7 @@ func TestCheckRights(t *testing.T) {
 // TestEvictionOfACluster checks a cluster of which one node may drop tasks.
 func TestEvictionOfACluster(t *testing.T) {
 	nodes := testenv.RedisCluster(t)
-	wrong := redis.NewClient(&redis.Options{Addr: nodes[1]})
+	wrong := testenv.RedisClient(t, "redis://"+nodes[1])
 	t.Cleanup(func() { wrong.Close() })
 	set := func(ctx context.Context, policy, limit string) {
 		testenv.Must(t, wrong.ConfigSet(ctx, "maxmemory-policy", policy).Err())

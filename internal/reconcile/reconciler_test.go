@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -65,7 +64,7 @@ func TestHungSweepLosesItsLock(t *testing.T) {
 // later sweeps can try again.
 func TestSweepOnAHungDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := sql.OpenDB(hung{})
+		pool := testenv.HungPostgres()
 		defer pool.Close()
 		r := newTestReconciler(t, newFixture(t, 0))
 		r.db = pool
@@ -75,14 +74,6 @@ func TestSweepOnAHungDatabase(t *testing.T) {
 			t.Errorf("Sweep returns %v, and an hour has passed: %v; want an error before", err, ctx.Err() != nil)
 		}
 	})
-}
-
-// hung makes no connection until the context ends.
-type hung struct{ driver.Connector }
-
-func (hung) Connect(ctx context.Context) (driver.Conn, error) {
-	<-ctx.Done()
-	return nil, ctx.Err()
 }
 
 // TestSweepIsSkipped lets another process sweep. Meanwhile no other sweep begins, and the gauge of stuck rows has the

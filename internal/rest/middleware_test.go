@@ -27,21 +27,13 @@ func newHandler() (http.Handler, *bytes.Buffer) {
 	return r, text
 }
 
-// send passes a request to a handler, and returns the answer.
-func send(t *testing.T, h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
-	t.Helper()
-	recorder := httptest.NewRecorder()
-	h.ServeHTTP(recorder, parttest.NewRequest(t, method, path, body, headers...))
-	return recorder
-}
-
 // TestRequestID checks that the middleware keeps a valid request id of the client, and replaces any other.
 func TestRequestID(t *testing.T) {
 	h, _ := newHandler()
 	for id, valid := range map[string]bool{
 		"a-valid_id.1": true, "": false, strings.Repeat("x", 65): false, "in two words": false, "a\"b": false,
 	} {
-		if got := send(t, h, "GET", "/", "", "X-Request-ID: "+id).Header().Get("X-Request-Id"); (got == id) != valid ||
+		if got := parttest.Send(t, h, "GET", "/", "", "X-Request-ID: "+id).Header().Get("X-Request-Id"); (got == id) != valid ||
 			got == "" {
 			t.Errorf("client sends X-Request-ID %q: the answer has %q, want the same: %v", id, got, valid)
 		}
@@ -88,7 +80,7 @@ func TestSameOrigin(t *testing.T) {
 // TestRecover checks that a panic is answered with a problem that discloses nothing, and is logged with its stack.
 func TestRecover(t *testing.T) {
 	h, log := newHandler()
-	a := send(t, h, "GET", "/panic", "", "X-Request-ID: find-me")
+	a := parttest.Send(t, h, "GET", "/panic", "", "X-Request-ID: find-me")
 	var p rest.Problem
 	testenv.Must(t, json.Unmarshal(a.Body.Bytes(), &p))
 	if a.Code != 500 || p.Type != "/problems/internal" || p.RequestID != "find-me" ||
@@ -121,8 +113,8 @@ func TestDeadline(t *testing.T) {
 // TestLogClipsPathsAndMethods sends a path and a method of thousands of bytes: the log contains only their start.
 func TestLogClipsPathsAndMethods(t *testing.T) {
 	h, log := newHandler()
-	send(t, h, "GET", "/"+strings.Repeat("é", 4000), "")
-	send(t, h, strings.Repeat("X", 4000), "/", "")
+	parttest.Send(t, h, "GET", "/"+strings.Repeat("é", 4000), "")
+	parttest.Send(t, h, strings.Repeat("X", 4000), "/", "")
 	if text := log.String(); len(text) > 2000 || !strings.Contains(text, `é…"`) {
 		t.Errorf("the log has %d bytes, want at most 2000 and the clipped path: %.400s", len(text), text)
 	}

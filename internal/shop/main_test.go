@@ -74,9 +74,7 @@ func post(t testing.TB, a *app.Process, customer uuid.UUID, path, body string) *
 	testenv.Must(t, err)
 	token, err := tokens.Issue(customer)
 	testenv.Must(t, err)
-	answer := httptest.NewRecorder()
-	a.Handler().ServeHTTP(answer, parttest.NewRequest(t, http.MethodPost, path, body, "Authorization: Bearer "+token))
-	return answer
+	return parttest.Send(t, a.Handler(), http.MethodPost, path, body, "Authorization: Bearer "+token)
 }
 
 // runDoctor runs the command doctor with more flags, and returns the exit code and the output.

@@ -3,10 +3,21 @@ package testenv
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"net/url"
 	"strings"
 	"testing"
 )
+
+// HungPostgres returns a pool that makes no connection until the context of its caller ends.
+func HungPostgres() *sql.DB { return sql.OpenDB(hung{}) }
+
+type hung struct{ driver.Connector }
+
+func (hung) Connect(ctx context.Context) (driver.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
 
 // Query returns the one value that a statement selects.
 func Query[T any](t testing.TB, db *sql.DB, statement string, args ...any) T {
@@ -111,6 +122,14 @@ func AwaitLockWait(t testing.TB, db *sql.DB) {
 		return Query[bool](t, db, `SELECT EXISTS (SELECT FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock')`)
 	})
+}
+
+// HostOf returns the host and the port of the server of a URL.
+func HostOf(t testing.TB, server string) string {
+	t.Helper()
+	u, err := url.Parse(server)
+	Must(t, err)
+	return u.Host
 }
 
 // Role creates a role that may only log in to the database at an address. asRole is the address with which it does. The

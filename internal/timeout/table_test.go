@@ -2,8 +2,6 @@ package timeout
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"log/slog"
 	"strings"
 	"testing"
@@ -125,7 +123,7 @@ func TestHandleWithoutDatabase(t *testing.T) {
 // sweeps can try again.
 func TestHungDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := sql.OpenDB(hung{})
+		pool := testenv.HungPostgres()
 		defer pool.Close()
 		db, err := gorm.Open(gormpg.New(gormpg.Config{Conn: pool}),
 			&gorm.Config{DisableAutomaticPing: true, Logger: logger.Discard})
@@ -141,14 +139,6 @@ func TestHungDatabase(t *testing.T) {
 				pendingErr, timeOutErr, ctx.Err() != nil)
 		}
 	})
-}
-
-// hung makes no connection until the context ends.
-type hung struct{ driver.Connector }
-
-func (hung) Connect(ctx context.Context) (driver.Conn, error) {
-	<-ctx.Done()
-	return nil, ctx.Err()
 }
 
 // TestHandleAfterErrors checks which errors of a statement are outages for a worker, and for a reconciler.
