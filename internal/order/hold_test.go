@@ -90,7 +90,7 @@ func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 	late := testenv.Query[float64](t, s.DB,
 		`SELECT (figure->'reconciler'->>'max_seconds')::float8 FROM (`+order.LatenessSQL+`) AS figures (figure)`)
 	if late >= holdTime.Seconds() {
-		t.Errorf("the operators' figure says that the order timed out %v s late, want it counted from the hold's end", late)
+		t.Errorf("the figure of the lateness is %v s, want it counted from the end of the hold", late)
 	}
 	s.CheckInvariants(t, 0)
 }

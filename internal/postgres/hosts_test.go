@@ -33,7 +33,10 @@ func TestFailover(t *testing.T) {
 	testenv.Must(t, err)
 	defer observer.Close()
 	testenv.Exec(t, observer, `CREATE DATABASE `+strings.TrimPrefix(other.Path, "/"))
-	hosts := []string{hangs.Addr().String(), gone.Addr().String(), testenv.HostOf(t, standby.URL()), testenv.HostOf(t, primary.URL()), other.Host}
+	hosts := []string{
+		hangs.Addr().String(), gone.Addr().String(),
+		testenv.HostOf(t, standby.URL()), testenv.HostOf(t, primary.URL()), other.Host,
+	}
 	address := "postgres://" + other.User.String() + "@" + strings.Join(hosts, ",") + other.Path + "?sslmode=disable"
 	if user := other.User.Username(); user != "postgres" {
 		testenv.Exec(t, observer, `CREATE ROLE `+user+` LOGIN SUPERUSER`)

@@ -33,8 +33,8 @@ func TestRequestID(t *testing.T) {
 	for id, valid := range map[string]bool{
 		"a-valid_id.1": true, "": false, strings.Repeat("x", 65): false, "in two words": false, "a\"b": false,
 	} {
-		if got := parttest.Send(t, h, "GET", "/", "", "X-Request-ID: "+id).Header().Get("X-Request-Id"); (got == id) != valid ||
-			got == "" {
+		answer := parttest.Send(t, h, "GET", "/", "", "X-Request-ID: "+id)
+		if got := answer.Header().Get("X-Request-Id"); (got == id) != valid || got == "" {
 			t.Errorf("client sends X-Request-ID %q: the answer has %q, want the same: %v", id, got, valid)
 		}
 	}

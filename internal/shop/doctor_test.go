@@ -11,7 +11,7 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestDoctor causes one fault in each case, and checks that `shop doctor` makes all checks, and reports only that fault.
+// TestDoctor causes one fault in each case. `shop doctor` must make all checks, and report only that fault.
 func TestDoctor(t *testing.T) {
 	for name, test := range map[string]struct {
 		damage func(t *testing.T, a *app.Process)
@@ -73,7 +73,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// TestDoctorReadsAllRows has a unit that is sold and available. The books are wrong, and the row of its order is right.
+// TestDoctorReadsAllRows has a unit that is sold and available: the books are wrong, and no order is.
 func TestDoctorReadsAllRows(t *testing.T) {
 	databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
 	a := openApp(t, databaseURL, redisURL, 1)

@@ -18,8 +18,8 @@ import (
 )
 
 // TestMissingPrivileges takes privileges from the role of the service, and gives them back. Meanwhile requests are
-// answered with 503, and the doctor names what is missing, as the log of a process that starts does. Afterwards all works
-// again.
+// answered with 503, and the doctor names what is missing. Afterwards all works again. A process that starts logs what
+// it lacks.
 func TestMissingPrivileges(t *testing.T) {
 	address := testenv.Postgres(t)
 	owner, err := sql.Open("pgx", address)

@@ -234,6 +234,7 @@ func TestReminderIsScheduled(t *testing.T) {
 	testenv.Eventually(t, "the reminder is due 5 min before the deadline, in half an hour", func() bool {
 		tasks, err := queue.Locate(t.Context(), []string{id})
 		testenv.Must(t, err)
-		return tasks[0].State == delay.Scheduled && tasks[0].Left <= 30*time.Minute-lead && tasks[0].Left > 20*time.Minute
+		left := tasks[0].Left
+		return tasks[0].State == delay.Scheduled && left > 20*time.Minute && left <= 30*time.Minute-lead
 	})
 }
