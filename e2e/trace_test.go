@@ -33,7 +33,7 @@ func TestTraces(t *testing.T) {
 	p.Create()
 	await("POST /api/orders")
 	await("place orders")
-	testenv.Must(t, faulttest.RedisClient(t, site.Redis).FlushDB(t.Context()).Err())
+	testenv.Must(t, testenv.RedisClient(t, site.Redis).FlushDB(t.Context()).Err())
 	p.Interrupt()
 	if log := p.Text(); !strings.Contains(log, `"trace_id"`) {
 		t.Errorf("the log of requests has no trace_id:\n%s", log)

@@ -13,6 +13,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // pages are the files of this folder.
@@ -43,11 +44,7 @@ func TestExtensions(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	router := gin.New()
 	add(router)
-	get := func(target string) *httptest.ResponseRecorder {
-		answer := httptest.NewRecorder()
-		router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, http.NoBody))
-		return answer
-	}
+	get := func(target string) *httptest.ResponseRecorder { return parttest.Send(t, router, "GET", target, "") }
 	check := func(target, contentType, body string) {
 		t.Helper()
 		answer := get(target)
@@ -137,10 +134,7 @@ func TestMistypedAddresses(t *testing.T) {
 		{"/api/opps", "text/html,*/*;q=0.8", http.StatusNotFound, "Content-Type", "application/problem+json"},
 		{"/opps", "", http.StatusNotFound, "Content-Type", "application/problem+json"},
 	} {
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, test.path, http.NoBody)
-		request.Header.Set("Accept", test.accept)
-		answer := httptest.NewRecorder()
-		r.ServeHTTP(answer, request)
+		answer := parttest.Send(t, r, "GET", test.path, "", "Accept: "+test.accept)
 		if got := answer.Header().Get(test.header); answer.Code != test.status || got != test.want {
 			t.Errorf("%s with Accept %q is answered with %d and %s %q, want %d and %q",
 				test.path, test.accept, answer.Code, test.header, got, test.status, test.want)

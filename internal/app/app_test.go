@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/migrations"
 )
 
@@ -51,8 +51,7 @@ func TestUnknownMethodsShareASeries(t *testing.T) {
 	handler := p.Handler()
 	for i := range 10 {
 		path := []string{"/healthz", "/healthz/"}[i%2] // a route of other methods, and none
-		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "BREW"+strconv.Itoa(i), path, nil))
+		recorder := parttest.Send(t, handler, "BREW"+strconv.Itoa(i), path, "")
 		if recorder.Code < 400 || recorder.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("got status %d with content type %s, want an error as application/problem+json",
 				recorder.Code, recorder.Header().Get("Content-Type"))
@@ -68,11 +67,9 @@ func TestUnreadyIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	p := newConfiguredProcess(t, func(*Config) {}, slog.NewTextHandler(&log, nil),
 		Part{Relations: []string{"missing_index"}})
-	handler := p.Handler()
-	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
-	if recorder.Code != http.StatusServiceUnavailable || !strings.Contains(log.String(), "missing_index") {
-		t.Errorf("/readyz answers %d, want 503 and the cause in the log:\n%s", recorder.Code, log.String())
+	code := parttest.Send(t, p.Handler(), "GET", "/readyz", "").Code
+	if code != http.StatusServiceUnavailable || !strings.Contains(log.String(), "missing_index") {
+		t.Errorf("/readyz answers %d, want 503 and the cause in the log:\n%s", code, log.String())
 	}
 }
 
@@ -82,11 +79,7 @@ func TestReadyUntilStopped(t *testing.T) {
 	p := newTestProcess(t)
 	p.Drain = time.Hour
 	handler := p.Handler()
-	status := func() int {
-		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
-		return recorder.Code
-	}
+	status := func() int { return parttest.Send(t, handler, "GET", "/readyz", "").Code }
 	ctx, stop := context.WithCancel(t.Context())
 	drained, end := p.drained(ctx)
 	defer end()
@@ -140,11 +133,8 @@ func TestUnguardedOps(t *testing.T) {
 		p := newTestProcess(t, Part{Guard: test.guard, Routes: func(_, ops gin.IRouter) {
 			ops.GET("/secret", func(c *gin.Context) { c.Status(http.StatusOK) })
 		}})
-		recorder := httptest.NewRecorder()
-		p.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/ops/api/secret", nil))
-		if recorder.Code != test.want {
-			t.Errorf("with a guard: %v, a request is answered with %d, want %d", test.guard != nil, recorder.Code,
-				test.want)
+		if got := parttest.Send(t, p.Handler(), "GET", "/ops/api/secret", "").Code; got != test.want {
+			t.Errorf("with a guard: %v, a request is answered with %d, want %d", test.guard != nil, got, test.want)
 		}
 	}
 }

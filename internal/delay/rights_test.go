@@ -2,7 +2,6 @@ package delay
 
 import (
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -63,18 +62,6 @@ func TestRightsInRedis(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestLogRights checks that the start of a process logs a key of the wrong type.
-func TestLogRights(t *testing.T) {
-	rdb := connect(t, testenv.Redis(t))
-	q := newQueue(t, rdb, 1)
-	testenv.Must(t, rdb.Set(t.Context(), q.shards[0].due, "x", 0).Err())
-	var log testenv.LogBuffer
-	testenv.Eventually(t, "the log names the key", func() bool { // LogRights gives up on a slow machine
-		q.LogRights(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
-		return strings.Contains(log.String(), q.shards[0].due+" is a string, want a zset")
-	})
 }
 
 // TestRightsInACluster probes a cluster, and a server that is away.

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/migrations"
 )
@@ -69,10 +68,21 @@ func TestCheckSilentRedis(t *testing.T) {
 	}
 }
 
+// TestCheckRights asks a server that refuses a command of the queues.
+func TestCheckRights(t *testing.T) {
+	c := withRedis(t, testenv.RedisServer(t, "--rename-command", "ZADD", "").URL())
+	queue, err := delay.NewQueue(c.process.Redis, "test", 1)
+	testenv.Must(t, err)
+	c.process.Kinds = app.Kinds{{Name: "test", Queue: queue}}
+	if err := c.redis(t.Context()); err == nil || !strings.Contains(err.Error(), "refuses the command ZADD") {
+		t.Errorf("the check of Redis returns %v, want that it refuses ZADD", err)
+	}
+}
+
 // TestEvictionOfACluster checks a cluster of which one node may drop tasks.
 func TestEvictionOfACluster(t *testing.T) {
 	nodes := testenv.RedisCluster(t)
-	wrong := redis.NewClient(&redis.Options{Addr: nodes[1]})
+	wrong := testenv.RedisClient(t, "redis://"+nodes[1])
 	t.Cleanup(func() { wrong.Close() })
 	set := func(ctx context.Context, policy, limit string) {
 		testenv.Must(t, wrong.ConfigSet(ctx, "maxmemory-policy", policy).Err())

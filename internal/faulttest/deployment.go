@@ -19,7 +19,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/testenv"
@@ -138,7 +137,7 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 		ownRedis = d.redis.URL()
 	}
 	// The test's own connections do not go through the proxies.
-	d.DB, d.RDB = OpenDatabase(d.T, ownDatabase), RedisClient(d.T, ownRedis)
+	d.DB, d.RDB = OpenDatabase(d.T, ownDatabase), testenv.RedisClient(d.T, ownRedis)
 	d.T.Cleanup(func() { d.RDB.Close() })
 	if n.Network {
 		d.toPostgres, database = proxied(d.T, database)
@@ -232,7 +231,7 @@ func (d *Deployment) postgresURL(n Needs) string {
 		}
 		both, err := url.Parse(d.Postgres.URL())
 		testenv.Must(d.T, err)
-		both.Host += "," + hostOf(d.T, d.standby.URL())
+		both.Host += "," + testenv.HostOf(d.T, d.standby.URL())
 		return both.String()
 	}
 	if n.Postgres == nil && n.PostgresEnv == nil {
@@ -287,7 +286,7 @@ func (d *Deployment) Promote() {
 	d.DB = OpenDatabase(d.T, d.standby.URL())
 	d.mu.Unlock()
 	if d.toPostgres != nil {
-		d.toPostgres.Redirect(hostOf(d.T, d.standby.URL()))
+		d.toPostgres.Redirect(testenv.HostOf(d.T, d.standby.URL()))
 	}
 }
 
@@ -311,24 +310,6 @@ func (d *Deployment) rebuild() {
 func (d *Deployment) replicate() {
 	d.T.Helper()
 	d.Exec(`SELECT pg_logical_emit_message(true, '', '')`)
-}
-
-// hostOf returns the host and the port of the server of a URL.
-func hostOf(t testing.TB, server string) string {
-	t.Helper()
-	u, err := url.Parse(server)
-	testenv.Must(t, err)
-	return u.Host
-}
-
-// RedisClient returns a client of the Redis at a URL. The caller closes it.
-func RedisClient(t testing.TB, redisURL string) *redis.Client {
-	t.Helper()
-	o, err := redis.ParseURL(redisURL)
-	testenv.Must(t, err)
-	o.DisableIdentity = true
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewClient(o)
 }
 
 // Start starts one more process of a role.

@@ -106,7 +106,7 @@ var syncAtOnce = []string{"--repl-diskless-sync-delay", "0"}
 func (d *Deployment) redisReplica() (*devstack.Redis, *redis.Client) {
 	d.T.Helper()
 	replica := testenv.RedisServer(d.T, syncAtOnce...)
-	rdb := RedisClient(d.T, replica.URL())
+	rdb := testenv.RedisClient(d.T, replica.URL())
 	// A command, and no argument of the server: after a promotion and a restart it must be a master.
 	host, port, _ := strings.Cut(d.redis.Addr(), ":")
 	testenv.Must(d.T, rdb.ReplicaOf(d.T.Context(), host, port).Err())

@@ -42,7 +42,7 @@ func failOverRedis(breaks func(d *Deployment) (resume func())) func(d *Deploymen
 	return func(d *Deployment) {
 		before := d.listeners(d.pair.Master)
 		resume := breaks(d)
-		replica := RedisClient(d.T, d.pair.Replica.URL())
+		replica := testenv.RedisClient(d.T, d.pair.Replica.URL())
 		defer replica.Close()
 		Eventually(d.T, "the replica is a master", func() bool {
 			info, err := replica.InfoMap(d.T.Context(), "replication").Result()
@@ -66,7 +66,7 @@ func (d *Deployment) listeners(server *devstack.Redis) map[string]int64 {
 	d.T.Helper()
 	total := map[string]int64{}
 	for _, s := range append(slices.Clone(d.pair.Others), server) {
-		rdb := RedisClient(d.T, s.URL())
+		rdb := testenv.RedisClient(d.T, s.URL())
 		channels, err := rdb.PubSubChannels(d.T.Context(), "[^_]*").Result() // without __sentinel__:hello
 		testenv.Must(d.T, err)
 		counts, err := rdb.PubSubNumSub(d.T.Context(), channels...).Result()

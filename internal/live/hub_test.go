@@ -40,7 +40,7 @@ type process struct {
 // newProcess starts a process. Processes with the same Redis exchange notifications.
 func newProcess(t *testing.T, redisURL string) *process {
 	t.Helper()
-	rdb := connect(t, redisURL)
+	rdb := testenv.RedisClient(t, redisURL)
 	t.Cleanup(func() { rdb.Close() })
 	metrics := prometheus.NewRegistry()
 	hub := newHub(rdb, names, noLog, metrics)
@@ -70,15 +70,6 @@ func newProcess(t *testing.T, redisURL string) *process {
 
 // notify notifies the subscribers of a topic that an id has changed.
 func (p *process) notify(topic, id string) { p.notifier.Add(notification{topic, id}) }
-
-// connect returns a client of Redis.
-func connect(t *testing.T, redisURL string) *redis.Client {
-	t.Helper()
-	opts, err := redis.ParseURL(redisURL)
-	testenv.Must(t, err)
-	opts.DisableIdentity = true
-	return redis.NewClient(opts)
-}
 
 // listen subscribes to a topic. It returns a channel of the events ("name data"), which is closed when the stream ends.
 func (p *process) listen(t *testing.T, topic string) <-chan string {

@@ -51,12 +51,14 @@ func (s *shop) endedOrders(t testing.TB) (customer, product uuid.UUID) {
 	return customer, product
 }
 
-// TestBook books orders of each status, twice.
+// TestBook books orders of each status, twice: they are more than a batch has.
 func TestBook(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
+	s.PendingOrders(t, s.Customer(t), 501)
+	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer'`)
 	_, product := s.endedOrders(t)
-	s.book(t, 3)
+	s.book(t, 504)
 	s.wantSold(t, product, 4)
 	s.book(t, 0)
 	s.wantSold(t, product, 4)

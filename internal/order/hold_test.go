@@ -87,5 +87,10 @@ func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 		!o.DueAt.Equal(*o.HoldUntil) {
 		t.Errorf("the order is %+v, %v; want it timed out at the end of its hold", o, err)
 	}
+	late := testenv.Query[float64](t, s.DB,
+		`SELECT (figure->'reconciler'->>'max_seconds')::float8 FROM (`+order.LatenessSQL+`) AS figures (figure)`)
+	if late >= holdTime.Seconds() {
+		t.Errorf("the figure of the lateness is %v s, want it counted from the end of the hold", late)
+	}
 	s.CheckInvariants(t, 0)
 }

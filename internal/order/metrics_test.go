@@ -7,6 +7,7 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestChangesAreToldOnce checks that each change of an order is counted once, and that it notifies the pages of its
@@ -39,7 +40,7 @@ func TestChangesAreToldOnce(t *testing.T) {
 		testenv.Must(t, err)
 	}
 
-	got := s.metrics(t)
+	got := parttest.Metrics(t, s.Metrics)
 	for name, want := range map[string]float64{
 		"orders_placed_total": 5, "orders_rejected_total out-of-stock": 1, "orders_paid_total": 1,
 		"orders_cancelled_total customer": 1, "orders_cancelled_total timeout": 2,
@@ -54,22 +55,4 @@ func TestChangesAreToldOnce(t *testing.T) {
 			t.Errorf("%d notifications for the order %+v, want 2: one for its placement, one for its end", n, o)
 		}
 	}
-}
-
-// metrics returns the values of counters, and the counts of histograms, by their names with the values of their labels.
-func (s *shop) metrics(t *testing.T) map[string]float64 {
-	t.Helper()
-	families, err := s.Metrics.Gather()
-	testenv.Must(t, err)
-	values := map[string]float64{}
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			name := family.GetName()
-			for _, label := range m.GetLabel() {
-				name += " " + label.GetValue()
-			}
-			values[name] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return values
 }

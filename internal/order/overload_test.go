@@ -29,7 +29,8 @@ func TestOverload(t *testing.T) {
 	release := lanes.Hold()
 	var waiting sync.WaitGroup
 	unknown := order.Placement{Lines: []order.Line{line(uuid.New(), 1)}}
-	for s.Admit() == nil {
+	filled := 0
+	for ; s.Admit() == nil; filled++ {
 		placing := newQueued(t.Context())
 		waiting.Go(func() {
 			if _, _, err := s.Place(placing, customer, unknown); parttest.ClassOf(err) != order.UnknownProduct {
@@ -38,7 +39,10 @@ func TestOverload(t *testing.T) {
 		})
 		<-placing.arrived
 	}
-	counted := s.metrics(t)["orders_rejected_total overloaded"]
+	if filled != 1000 {
+		t.Errorf("%d placements wait, want 1000", filled)
+	}
+	counted := parttest.Metrics(t, s.Metrics)["orders_rejected_total overloaded"]
 	if _, _, err := s.Place(t.Context(), customer, unknown); parttest.ClassOf(err) != rest.Overloaded {
 		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 	}
@@ -48,7 +52,7 @@ func TestOverload(t *testing.T) {
 			t.Errorf("an order with headers %v is answered with %v, want Retry-After: 1", headers, a.Header())
 		}
 	}
-	if got := s.metrics(t)["orders_rejected_total overloaded"] - counted; got != 4 {
+	if got := parttest.Metrics(t, s.Metrics)["orders_rejected_total overloaded"] - counted; got != 4 {
 		t.Errorf("4 rejected placements are counted as %v", got)
 	}
 	for _, request := range []string{

@@ -33,7 +33,10 @@ func TestFailover(t *testing.T) {
 	testenv.Must(t, err)
 	defer observer.Close()
 	testenv.Exec(t, observer, `CREATE DATABASE `+strings.TrimPrefix(other.Path, "/"))
-	hosts := []string{hangs.Addr().String(), gone.Addr().String(), hostOf(t, standby), hostOf(t, primary), other.Host}
+	hosts := []string{
+		hangs.Addr().String(), gone.Addr().String(),
+		testenv.HostOf(t, standby.URL()), testenv.HostOf(t, primary.URL()), other.Host,
+	}
 	address := "postgres://" + other.User.String() + "@" + strings.Join(hosts, ",") + other.Path + "?sslmode=disable"
 	if user := other.User.Username(); user != "postgres" {
 		testenv.Exec(t, observer, `CREATE ROLE `+user+` LOGIN SUPERUSER`)
@@ -42,12 +45,12 @@ func TestFailover(t *testing.T) {
 	testenv.Must(t, err)
 	sessions := pool(t, db)
 	testenv.Exec(t, sessions, `CREATE TABLE numbers (n int); CREATE ROLE app LOGIN; GRANT INSERT ON numbers TO app`)
-	checkSessions(t, sessions, hostOf(t, primary))
+	checkSessions(t, sessions, testenv.HostOf(t, primary.URL()))
 
-	checkCommitsWait(t, primary, observer, "postgres://app@"+hostOf(t, primary)+other.Path)
+	checkCommitsWait(t, primary, observer, "postgres://app@"+testenv.HostOf(t, primary.URL())+other.Path)
 	checkCancelledWait(t, db, primary, standby)
 	// the pool pings a session before its second use, but not again within a second
-	checkSessions(t, sessions, hostOf(t, primary))
+	checkSessions(t, sessions, testenv.HostOf(t, primary.URL()))
 
 	testenv.Must(t, primary.SetReadOnly(t.Context()))
 	testenv.Eventually(t, "the pool has no session of the old primary, and makes none", func() bool {
@@ -63,10 +66,10 @@ func TestFailover(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second { // a second for the server that hangs, on a machine that is not busy
 		t.Errorf("the first change after the promotion took %v, want at most 10 s", took)
 	}
-	checkSessions(t, sessions, hostOf(t, standby))
+	checkSessions(t, sessions, testenv.HostOf(t, standby.URL()))
 	later, err := postgres.Open(t.Context(), address, "test", 1, nil, nil)
 	testenv.Must(t, err)
-	checkSessions(t, pool(t, later), hostOf(t, standby))
+	checkSessions(t, pool(t, later), testenv.HostOf(t, standby.URL()))
 
 	testenv.Must(t, primary.Set(t.Context(), `default_transaction_read_only = off`))
 	testenv.Must(t, standby.Stop())
@@ -80,7 +83,7 @@ func TestFailover(t *testing.T) {
 	testenv.Must(t, primary.Follow(t.Context(), standby))
 	testenv.Must(t, standby.AwaitStandby(t.Context()))
 	testenv.Must(t, insert(t, db)) // the old primary has it too
-	checkSessions(t, sessions, hostOf(t, standby))
+	checkSessions(t, sessions, testenv.HostOf(t, standby.URL()))
 }
 
 // checkCommitsWait makes a primary wait for a standby that is away, although another one is connected. A superuser
@@ -214,11 +217,4 @@ func listen(t *testing.T) net.Listener {
 	testenv.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
-}
-
-func hostOf(t *testing.T, server *devstack.Postgres) string {
-	t.Helper()
-	address, err := url.Parse(server.URL())
-	testenv.Must(t, err)
-	return address.Host
 }

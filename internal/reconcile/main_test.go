@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
@@ -337,10 +338,24 @@ func newTestReconciler(t testing.TB, f *fixture) *Reconciler {
 	return r
 }
 
-// sweepOnce sweeps without the lock, with a new reconciler, and returns the report without its times.
+// sweepOnce sweeps without the lock, with a new reconciler, and checks that its metrics say what the report says. It
+// returns the report without its times.
 func sweepOnce(t testing.TB, f *fixture) Report {
 	t.Helper()
-	report := newTestReconciler(t, f).sweep(t.Context())
+	r := newTestReconciler(t, f)
+	report := r.sweep(t.Context())
+	r.metrics.observe(report)
+	for reason, want := range map[string]int{
+		"missing": report.Missing, "late": report.Late, "overdue": report.Overdue,
+	} {
+		if got := testutil.ToFloat64(r.metrics.repairs.WithLabelValues(reason)); got != float64(want) {
+			t.Errorf("%v repairs with the reason %s are counted, want %d", got, reason, want)
+		}
+	}
+	succeeded := report.Outcome == OK || report.Outcome == Partial
+	if at := testutil.ToFloat64(r.metrics.lastOK); (at > 0) != succeeded {
+		t.Errorf("the time of the last success is %v after the outcome %s", at, report.Outcome)
+	}
 	report.StartedAt, report.Took = time.Time{}, 0
 	return report
 }

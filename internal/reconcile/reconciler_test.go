@@ -95,6 +95,9 @@ func TestSweepIsSkipped(t *testing.T) {
 		if got := testutil.ToFloat64(r.metrics.stuck); got != float64(stuck) {
 			t.Errorf("the gauge counts %v stuck rows after a sweep was skipped, want %d", got, stuck)
 		}
+		if n := testutil.ToFloat64(r.metrics.sweeps.WithLabelValues("partial")); n != 1 {
+			t.Errorf("%v partial sweeps are counted, want 1", n)
+		}
 		testenv.Must(t, other.recordAndUnlock(t.Context(), tx, Report{Outcome: Partial, Failed: 1}))
 	}
 }

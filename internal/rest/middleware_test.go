@@ -2,12 +2,14 @@ package rest_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -25,22 +27,14 @@ func newHandler() (http.Handler, *bytes.Buffer) {
 	return r, text
 }
 
-// send passes a request to a handler, and returns the answer.
-func send(t *testing.T, h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
-	t.Helper()
-	recorder := httptest.NewRecorder()
-	h.ServeHTTP(recorder, parttest.NewRequest(t, method, path, body, headers...))
-	return recorder
-}
-
 // TestRequestID checks that the middleware keeps a valid request id of the client, and replaces any other.
 func TestRequestID(t *testing.T) {
 	h, _ := newHandler()
 	for id, valid := range map[string]bool{
 		"a-valid_id.1": true, "": false, strings.Repeat("x", 65): false, "in two words": false, "a\"b": false,
 	} {
-		if got := send(t, h, "GET", "/", "", "X-Request-ID: "+id).Header().Get("X-Request-Id"); (got == id) != valid ||
-			got == "" {
+		answer := parttest.Send(t, h, "GET", "/", "", "X-Request-ID: "+id)
+		if got := answer.Header().Get("X-Request-Id"); (got == id) != valid || got == "" {
 			t.Errorf("client sends X-Request-ID %q: the answer has %q, want the same: %v", id, got, valid)
 		}
 	}
@@ -86,25 +80,41 @@ func TestSameOrigin(t *testing.T) {
 // TestRecover checks that a panic is answered with a problem that discloses nothing, and is logged with its stack.
 func TestRecover(t *testing.T) {
 	h, log := newHandler()
-	a := send(t, h, "GET", "/panic", "", "X-Request-ID: find-me")
+	a := parttest.Send(t, h, "GET", "/panic", "", "X-Request-ID: find-me")
 	var p rest.Problem
 	testenv.Must(t, json.Unmarshal(a.Body.Bytes(), &p))
 	if a.Code != 500 || p.Type != "/problems/internal" || p.RequestID != "find-me" ||
 		strings.Contains(p.Detail, "text of the panic") {
 		t.Errorf("the answer is %d %s, want 500, the request id and no text of the panic", a.Code, a.Body)
 	}
-	for _, part := range []string{"text of the panic", "middleware_test.go", "find-me"} {
+	for _, part := range []string{
+		"text of the panic", "middleware_test.go", `"request_id":"find-me","panic"`, `"request_id":"find-me","method"`,
+	} {
 		if !strings.Contains(log.String(), part) {
 			t.Errorf("the log lacks %q: %s", part, log)
 		}
 	}
 }
 
+// TestDeadline has a client go away. Its request goes on, until the time to answer is over.
+func TestDeadline(t *testing.T) {
+	r := gin.New()
+	r.GET("/", rest.Deadline(time.Hour, func(string) bool { return false }), func(c *gin.Context) {
+		if _, ends := c.Request.Context().Deadline(); !ends || c.Request.Context().Err() != nil {
+			t.Errorf("the context has a deadline: %v, and its error is %v; want one, and no error", ends,
+				c.Request.Context().Err())
+		}
+	})
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	r.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, "GET", "/", http.NoBody))
+}
+
 // TestLogClipsPathsAndMethods sends a path and a method of thousands of bytes: the log contains only their start.
 func TestLogClipsPathsAndMethods(t *testing.T) {
 	h, log := newHandler()
-	send(t, h, "GET", "/"+strings.Repeat("é", 4000), "")
-	send(t, h, strings.Repeat("X", 4000), "/", "")
+	parttest.Send(t, h, "GET", "/"+strings.Repeat("é", 4000), "")
+	parttest.Send(t, h, strings.Repeat("X", 4000), "/", "")
 	if text := log.String(); len(text) > 2000 || !strings.Contains(text, `é…"`) {
 		t.Errorf("the log has %d bytes, want at most 2000 and the clipped path: %.400s", len(text), text)
 	}

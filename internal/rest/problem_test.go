@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestProblemWithExtensions checks that extensions stand beside the other members of a problem, and that a problem
@@ -62,7 +63,7 @@ func TestLevelOfRequests(t *testing.T) {
 		"/unavailable": {"ERROR", 503}, "/not-found": {"INFO", 404},
 	} {
 		text.Reset()
-		a := send(t, r, "GET", path, "")
+		a := parttest.Send(t, r, "GET", path, "")
 		var line struct {
 			Level  string
 			Path   string

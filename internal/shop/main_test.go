@@ -4,6 +4,9 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/internal/testenv/programtest"
 	"example.com/shop/migrations"
 )
@@ -61,6 +65,25 @@ func runCommand(ctx context.Context, args []string, out io.Writer) int {
 	p := program()
 	p.Out, p.Err = out, out
 	return app.ExitCode(app.Run(ctx, p, &commands{}, args), p)
+}
+
+// post sends a request of a customer to a process, and returns the answer.
+func post(t testing.TB, a *app.Process, customer uuid.UUID, path, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	tokens, err := shop.NewTokens(validOptions().TokenKey)
+	testenv.Must(t, err)
+	token, err := tokens.Issue(customer)
+	testenv.Must(t, err)
+	return parttest.Send(t, a.Handler(), http.MethodPost, path, body, "Authorization: Bearer "+token)
+}
+
+// runDoctor runs the command doctor with more flags, and returns the exit code and the output.
+func runDoctor(t testing.TB, databaseURL, redisURL string, flags ...string) (code int, printed string) {
+	t.Helper()
+	var out strings.Builder
+	args := append([]string{"doctor", "--database-url", databaseURL, "--redis-url", redisURL}, flags...)
+	code = runCommand(t.Context(), args, &out)
+	return code, out.String()
 }
 
 // pendingOrders inserts n pending orders of a new product that reserve all of its stock, and returns their ids. The

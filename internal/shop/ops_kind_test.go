@@ -21,6 +21,7 @@ import (
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/internal/timeout"
 )
 
@@ -34,7 +35,8 @@ const (
 func withKind(t *testing.T, a *app.Process, name string, rows timeout.Rows) *app.Process {
 	t.Helper()
 	b := *a.Base
-	b.Metrics = prometheus.NewRegistry()
+	b.Registry = prometheus.NewRegistry()
+	b.Metrics = b.Registry
 	more, err := app.NewKind(&b, name, rows, delay.WorkerConfig{})
 	testenv.Must(t, err)
 	kinds := append(slices.Clone(a.Kinds), more)
@@ -101,6 +103,9 @@ func TestSeveralKinds(t *testing.T) {
 	}
 	if s.Queue.OldestDue < 59 || s.LastSweep == nil {
 		t.Errorf("the oldest due task has waited %v s, want 60; the last sweep is %v", s.Queue.OldestDue, s.LastSweep)
+	}
+	if waited := parttest.Metrics(t, p.Registry)["delay_oldest_due_seconds "+secondKind]; waited < 59 {
+		t.Errorf("the gauge of the oldest due task is %v, want 60", waited)
 	}
 	checks := doctor.Checks(p)
 	check := func(subject string) error {

@@ -149,7 +149,6 @@ func TestExitCodes(t *testing.T) {
 		}, 2, []string{"SHOP_ORDER_TIMEOUT", "SHOP_LOG_LEVEL"}},
 		{"migrate without a database", nil, []string{"migrate"}, 2, []string{"SHOP_DATABASE_URL"}},
 		{"reconcile without servers", nil, []string{"reconcile"}, 2, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL"}},
-		{"doctor without servers", nil, []string{"doctor"}, 2, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL"}},
 		{"health without an address", nil, []string{"health"}, 2, []string{"SHOP_HTTP_ADDR"}},
 		{"health with an address without a port", nil, []string{"health", "--http-addr=8080"}, 2,
 			[]string{"SHOP_HTTP_ADDR", "missing port"}},

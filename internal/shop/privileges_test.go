@@ -1,23 +1,25 @@
 package shop_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
+	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestMissingPrivileges takes privileges from the role of the service, and gives them back. Meanwhile requests are
-// answered with 503, and the doctor names what is missing. Afterwards all works again.
+// answered with 503, and the doctor names what is missing. Afterwards all works again. A process that starts logs what
+// it lacks.
 func TestMissingPrivileges(t *testing.T) {
 	address := testenv.Postgres(t)
 	owner, err := sql.Open("pgx", address)
@@ -31,38 +33,23 @@ func TestMissingPrivileges(t *testing.T) {
 
 	o := validOptions()
 	o.DatabaseURL, o.RedisURL = asRole, testenv.Redis(t)
-	a := openAppWith(t, &o)
-	handler := a.Handler()
-	tokens, err := shop.NewTokens(o.TokenKey)
-	testenv.Must(t, err)
-	token, err := tokens.Issue(keyset.NewID())
-	testenv.Must(t, err)
+	a, customer := openAppWith(t, &o), keyset.NewID()
 	expect := func(path, body string, status int) {
 		t.Helper()
-		answer := httptest.NewRecorder()
-		handler.ServeHTTP(answer, parttest.NewRequest(t, http.MethodPost, path, body, "Authorization: Bearer "+token))
-		if answer.Code != status {
+		if answer := post(t, a, customer, path, body); answer.Code != status {
 			t.Errorf("POST %s is answered with %d %s, want %d", path, answer.Code, answer.Body, status)
 		}
 	}
 	doctor := func(line string) {
 		t.Helper()
-		var out strings.Builder
-		runCommand(t.Context(), []string{"doctor", "--database-url", o.DatabaseURL, "--redis-url", o.RedisURL}, &out)
-		if !strings.Contains(out.String(), line) {
-			t.Errorf("the doctor prints %s, want the line %q", &out, line)
+		if _, out := runDoctor(t, o.DatabaseURL, o.RedisURL); !strings.Contains(out, line) {
+			t.Errorf("the doctor prints %s, want the line %q", out, line)
 		}
 	}
 	place := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":1}]}`, product)
 	expect("/api/orders", place, http.StatusCreated)
 	id := testenv.Query[string](t, owner, `SELECT id FROM orders`)
 	doctor("ok    privileges")
-
-	testenv.Exec(t, owner, `REVOKE UPDATE ON orders FROM `+role)
-	doctor("FAIL  privileges   the role " + role + " lacks UPDATE on orders")
-	expect("/api/orders/"+id+"/pay", "", http.StatusServiceUnavailable)
-	expect("/api/orders/"+id+"/cancel", "", http.StatusServiceUnavailable)
-	testenv.Exec(t, owner, `GRANT UPDATE ON orders TO `+role)
 
 	for _, missing := range []string{"INSERT on outbox", "UPDATE on products"} {
 		testenv.Exec(t, owner, `REVOKE `+missing+` FROM `+role)
@@ -71,4 +58,24 @@ func TestMissingPrivileges(t *testing.T) {
 		testenv.Exec(t, owner, `GRANT `+missing+` TO `+role)
 		expect("/api/orders", place, http.StatusCreated)
 	}
+
+	testenv.Exec(t, owner, `REVOKE UPDATE ON orders FROM `+role)
+	doctor("FAIL  privileges   the role " + role + " lacks UPDATE on orders")
+	expect("/api/orders/"+id+"/pay", "", http.StatusServiceUnavailable)
+	expect("/api/orders/"+id+"/cancel", "", http.StatusServiceUnavailable)
+
+	testenv.Must(t, a.Redis.Set(t.Context(), "delay:{order.cancel:0}:attempts", "foreign", 0).Err())
+	var log testenv.LogBuffer
+	a.Log = slog.New(slog.NewTextHandler(&log, nil))
+	runs := 100 * time.Millisecond
+	testenv.Eventually(t, "the start of a process logs what the servers refuse", func() bool {
+		ctx, stop := context.WithTimeout(t.Context(), runs)
+		defer stop()
+		ln, err := app.Listen("127.0.0.1:0")
+		testenv.Must(t, err)
+		testenv.Must(t, a.Run(ctx, ln))
+		runs *= 2 // a slow machine needs longer to look
+		return strings.Contains(log.String(), "lacks UPDATE on orders") &&
+			strings.Contains(log.String(), ":attempts is a string")
+	})
 }

@@ -13,10 +13,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/prometheus/client_golang/prometheus"
 
-	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/remind"
 	"example.com/shop/internal/shop"
@@ -224,26 +223,19 @@ func TestRemindErrors(t *testing.T) {
 	}
 }
 
-// TestReminderIsScheduled creates a row, and looks for the task of its reminder.
+// TestReminderIsScheduled places an order, and looks for the task of its reminder.
 func TestReminderIsScheduled(t *testing.T) {
-	rdb, err := delay.Connect(testenv.Redis(t), nil)
+	a := newTestApp(t, testenv.Redis(t), 1)
+	testenv.Must(t, order.NewStore(a.DB).SeedProducts(t.Context()))
+	product := testenv.Query[string](t, a.Pool, `SELECT id FROM products LIMIT 1`)
+	post(t, a, uuid.New(), "/api/orders", fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":1}]}`, product))
+	id := testenv.Query[string](t, a.Pool, `SELECT id FROM orders`)
+	queue, err := delay.NewQueue(a.Redis, shop.RemindKind, 1)
 	testenv.Must(t, err)
-	b := &app.Base{
-		Config: app.Config{QueueShards: 1}, Redis: rdb,
-		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
-	}
-	defer rdb.Close()
-	reminders, err := remind.New(b, remind.Config{Kind: shop.RemindKind, Timeout: time.Hour})
-	testenv.Must(t, err)
-	queue, err := delay.NewQueue(rdb, shop.RemindKind, 1)
-	testenv.Must(t, err)
-	reminders.Created("1", 2*time.Hour)
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	testenv.Must(t, reminders.Part().Components[0].Run(ctx)) // it sends what waits
-	locations, err := queue.Locate(t.Context(), []string{"1"})
-	if err != nil || locations[0].State != delay.Scheduled || locations[0].Left > 2*time.Hour-lead ||
-		locations[0].Left < time.Hour {
-		t.Errorf("the task is %+v, %v; want it due %v before the deadline, in two hours", locations, err, lead)
-	}
+	testenv.Eventually(t, "the reminder is due 5 min before the deadline, in half an hour", func() bool {
+		tasks, err := queue.Locate(t.Context(), []string{id})
+		testenv.Must(t, err)
+		left := tasks[0].Left
+		return tasks[0].State == delay.Scheduled && left > 20*time.Minute && left <= 30*time.Minute-lead
+	})
 }

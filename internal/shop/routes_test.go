@@ -2,10 +2,10 @@ package shop_test
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestUnreadyWithoutTables drops the schema, as during the restore of a backup. The service must be unready and answer
@@ -13,11 +13,7 @@ import (
 func TestUnreadyWithoutTables(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
 	handler := a.Handler()
-	status := func(path string) int {
-		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
-		return recorder.Code
-	}
+	status := func(path string) int { return parttest.Send(t, handler, "GET", path, "").Code }
 	tables := []string{"products", "orders", "order_items", "order_events", "order_trail", "outbox",
 		"reconcile_reports"}
 	expectBoth := func(want int) {

@@ -91,6 +91,14 @@ func redisAddr() (string, error) {
 	return server.Addr(), nil
 }
 
+// RedisClient returns a client of the Redis at a URL. The caller closes it.
+func RedisClient(t testing.TB, redisURL string) *redis.Client {
+	t.Helper()
+	o, err := redis.ParseURL(redisURL)
+	Must(t, err)
+	return client(o)
+}
+
 func client(o *redis.Options) *redis.Client {
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}

@@ -129,6 +129,14 @@ func AwaitLockWait(t testing.TB, db *sql.DB) {
 	})
 }
 
+// HostOf returns the host and the port of the server of a URL.
+func HostOf(t testing.TB, server string) string {
+	t.Helper()
+	u, err := url.Parse(server)
+	Must(t, err)
+	return u.Host
+}
+
 // Role creates a role that may only log in to the database at an address. asRole is the address with which it does. The
 // role and its privileges end with the test, before db is closed.
 func Role(t testing.TB, db *sql.DB, address string) (role, asRole string) {

@@ -100,11 +100,6 @@ func TestHandleWithoutDatabase(t *testing.T) {
 			t.Errorf("Handle returns %v, want an outage without an answer", err)
 		}
 	}
-	t.Run("the worker stops", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		away(t, ctx)
-	})
 	t.Run("the database hangs", func(t *testing.T) {
 		defer testenv.HoldLock(t, l.other, `LOCK loans`)()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

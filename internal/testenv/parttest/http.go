@@ -55,8 +55,15 @@ func NewRequest(t testing.TB, method, path, body string, headers ...string) *htt
 	return request
 }
 
-// Send passes the request that [NewRequest] makes to a handler, checks the answer against the contract, and returns the
-// answer.
+// Send passes the request that [NewRequest] makes to a handler, and returns the answer.
+func Send(t testing.TB, h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, NewRequest(t, method, path, body, headers...))
+	return answer
+}
+
+// Send is [Send], and checks the answer against the contract.
 func (c *Contract) Send(
 	t testing.TB, h http.Handler, method, path, body string, headers ...string,
 ) *httptest.ResponseRecorder {

@@ -117,7 +117,7 @@ func TestCopyOfTheDatabaseWritesNothing(t *testing.T) {
 			if got := log.String(); strings.Count(got, line) != 1 || !strings.Contains(got, test.want) || !strings.Contains(got, "belongs to deployment production, mode test") {
 				t.Errorf("the log is:\n%s\nwant one line with %q, with both deployments", got, line)
 			}
-			if got := writesBlocked(t, metrics); got != 1 {
+			if got := parttest.Metrics(t, metrics)["payment_writes_blocked"]; got != 1 {
 				t.Errorf("payment_writes_blocked is %v, want 1", got)
 			}
 
@@ -127,7 +127,7 @@ func TestCopyOfTheDatabaseWritesNothing(t *testing.T) {
 			s.refundNow(t, paid)
 			s.wantAttempt(t, late, paid.ID, "succeeded late confirmed")
 			s.open(t, unpaid)
-			if got := writesBlocked(t, metrics); got != 0 || log.String() != "" {
+			if got := parttest.Metrics(t, metrics)["payment_writes_blocked"]; got != 0 || log.String() != "" {
 				t.Errorf("payment_writes_blocked is %v, want 0; the log is %q, want no line", got, log)
 			}
 			s.cancelDue(t, closing.ID)
@@ -282,18 +282,4 @@ func TestUnknownOwnerWritesNothing(t *testing.T) {
 	}
 	s.exec(t, `ALTER TABLE gone RENAME TO payment_deployment`)
 	testenv.Eventually(t, "the call is made", func() bool { return create() == nil })
-}
-
-// writesBlocked returns the value of the gauge payment_writes_blocked.
-func writesBlocked(t *testing.T, metrics *prometheus.Registry) float64 {
-	t.Helper()
-	families, err := metrics.Gather()
-	testenv.Must(t, err)
-	for _, family := range families {
-		if family.GetName() == "payment_writes_blocked" {
-			return family.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	t.Fatal("there is no metric payment_writes_blocked")
-	return 0
 }
