@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -24,30 +23,25 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 
-// newTestProcess returns a process with parts, on a new database.
-func newTestProcess(t *testing.T, parts ...Part) *Process {
+// newTestProcess returns a process with parts, on a new database, and its log.
+func newTestProcess(t *testing.T, parts ...Part) (*Process, *testenv.LogBuffer) {
 	t.Helper()
-	return newConfiguredProcess(t, func(*Config) {}, slog.DiscardHandler, parts...)
-}
-
-// newConfiguredProcess returns a process with another configuration that logs to log.
-func newConfiguredProcess(t *testing.T, change func(*Config), log slog.Handler, parts ...Part) *Process {
-	t.Helper()
+	log := &testenv.LogBuffer{}
 	cfg := Config{
-		Name: "test", DatabaseURL: testenv.Postgres(t), DatabaseConns: 2, RedisURL: "redis://127.0.0.1:1/0", QueueShards: 1, Roles: []string{API},
+		Name: "test", DatabaseURL: testenv.Postgres(t), DatabaseConns: 2, RedisURL: "redis://127.0.0.1:1/0",
+		QueueShards: 1, Roles: []string{API},
 	}
-	change(&cfg)
-	b, err := Connect(t.Context(), cfg, slog.New(log))
+	b, err := Connect(t.Context(), cfg, slog.New(slog.NewTextHandler(log, nil)))
 	testenv.Must(t, err)
 	p, err := New(b, nil, parts...)
 	testenv.Must(t, err)
 	t.Cleanup(p.Close)
-	return p
+	return p, log
 }
 
 // TestUnknownMethodsShareASeries checks that a client cannot make a new series with each new method.
 func TestUnknownMethodsShareASeries(t *testing.T) {
-	p := newTestProcess(t)
+	p, _ := newTestProcess(t)
 	handler := p.Handler()
 	for i := range 10 {
 		path := []string{"/healthz", "/healthz/"}[i%2] // a route of other methods, and none
@@ -64,9 +58,7 @@ func TestUnknownMethodsShareASeries(t *testing.T) {
 
 // TestUnreadyIsLogged checks that the log says why a process is not ready, which the answer does not.
 func TestUnreadyIsLogged(t *testing.T) {
-	var log bytes.Buffer
-	p := newConfiguredProcess(t, func(*Config) {}, slog.NewTextHandler(&log, nil),
-		Part{Relations: []string{"missing_index"}})
+	p, log := newTestProcess(t, Part{Relations: []string{"missing_index"}})
 	code := parttest.Send(t, p.Handler(), "GET", "/readyz", "").Code
 	if code != http.StatusServiceUnavailable || !strings.Contains(log.String(), "missing_index") {
 		t.Errorf("/readyz answers %d, want 503 and the cause in the log:\n%s", code, log.String())
@@ -76,7 +68,7 @@ func TestUnreadyIsLogged(t *testing.T) {
 // TestReadyUntilStopped stops a process. While it drains, /readyz tells load balancers that it stops, and the process
 // goes on.
 func TestReadyUntilStopped(t *testing.T) {
-	p := newTestProcess(t)
+	p, _ := newTestProcess(t)
 	p.Drain = time.Hour
 	handler := p.Handler()
 	status := func() int { return parttest.Send(t, handler, "GET", "/readyz", "").Code }
@@ -103,7 +95,7 @@ func TestLastEndsInClose(t *testing.T) {
 			return nil
 		}
 	}
-	p := newTestProcess(t, Part{Components: []Component{
+	p, _ := newTestProcess(t, Part{Components: []Component{
 		{Last: true, Run: component("last")},
 		{Role: Worker, Last: true, Run: component("of another role")},
 		{Run: component("first")},
@@ -130,7 +122,7 @@ func TestUnguardedOps(t *testing.T) {
 		guard gin.HandlerFunc
 		want  int
 	}{{nil, http.StatusNotFound}, {func(*gin.Context) {}, http.StatusOK}} {
-		p := newTestProcess(t, Part{Guard: test.guard, Routes: func(_, ops gin.IRouter) {
+		p, _ := newTestProcess(t, Part{Guard: test.guard, Routes: func(_, ops gin.IRouter) {
 			ops.GET("/secret", func(c *gin.Context) { c.Status(http.StatusOK) })
 		}})
 		if got := parttest.Send(t, p.Handler(), "GET", "/ops/api/secret", "").Code; got != test.want {

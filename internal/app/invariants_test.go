@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -14,7 +13,9 @@ import (
 // newSmallProcess returns a process whose statements all use one connection.
 func newSmallProcess(t *testing.T, parts ...Part) *Process {
 	t.Helper()
-	return newConfiguredProcess(t, func(c *Config) { c.DatabaseConns = 1 }, slog.DiscardHandler, parts...)
+	p, _ := newTestProcess(t, parts...)
+	p.Pool.SetMaxOpenConns(1)
+	return p
 }
 
 func TestCheckReady(t *testing.T) {
