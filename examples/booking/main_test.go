@@ -22,8 +22,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m, migrations.Up, schema.Set.Up) }
 
-// What the tests call a row, a shared row, and a number of its units, and where these are stored. The other lines of
-// the rules' tests have no such words, so that a service of your own changes little besides this block.
+// What the tests call a row, a shared row, and a number of its units, and where these are stored.
 const (
 	subject, counter = "booking ", "course " // in a violation
 	table, counters  = "bookings", "courses"

@@ -78,7 +78,7 @@ var bookings = &faulttest.Service{
 		return r
 	},
 	Keyed:  true,
-	Bodies: []string{body(large, 1), body(other, 2), body(large, 3), body(scarce, 1), body(scarce, 2)},
+	Bodies: []string{body(large, 1), body(other, 2), body(large, 2), body(scarce, 1), body(scarce, 2)},
 	Decode: decode,
 	Rejections: map[string]faulttest.Rejection{
 		"/problems/booking-confirmed":      faulttest.RejectedConfirmed,
@@ -159,8 +159,8 @@ const (
 	hotCourses = 200
 )
 
-// maxOpenPlaces is the bound on the places in a customer's pending bookings. Two bookings of three places exceed it.
-const maxOpenPlaces = 5
+// maxOpenPlaces is the bound on the places in a customer's pending bookings. Two bookings of two places exceed it.
+const maxOpenPlaces = 3
 
 // wish is the body of a request for a booking.
 type wish struct {
