@@ -64,7 +64,7 @@ func TestHungSweepLosesItsLock(t *testing.T) {
 // later sweeps can try again.
 func TestSweepOnAHungDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newTestReconciler(t, newFixture(t, 0))
+		r := newTestReconciler(t, newSimulatedFixture(t, 0))
 		r.db = testenv.HungDB(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -148,7 +148,7 @@ func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 	for name, test := range sweeps {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newTestReconciler(t, newFixture(t, 1))
+				r := newTestReconciler(t, newSimulatedFixture(t, 1))
 				r.schedule, r.interval, r.cfg.Lookahead = never{}, time.Hour, lookahead
 				ctx, cancel := context.WithTimeout(t.Context(), 10*lookahead)
 				defer cancel()
@@ -174,7 +174,7 @@ func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 // TestRunSweepsByTheSchedule counts the sweeps of a schedule whose intervals are short enough. There are no others.
 func TestRunSweepsByTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newTestReconciler(t, newFixture(t, 1))
+		r := newTestReconciler(t, newSimulatedFixture(t, 1))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
 		defer cancel()
 		var sweeps atomic.Int64
@@ -222,7 +222,7 @@ func TestProbe(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, 1)
+				f := newSimulatedFixture(t, 1)
 				other, err := delay.NewQueue(f.rdb, "test.other", 3)
 				testenv.Must(t, err)
 				testenv.Must(t, other.MarkIntact(t.Context()))
