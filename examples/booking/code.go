@@ -80,17 +80,17 @@ type outgoing struct {
 func (c *outgoing) sendDue(ctx context.Context, ids []uuid.UUID, _ timeout.Caller) (results []timeout.Result, err error) {
 	began := time.Now()
 	for some := range slices.Chunk(ids, codesAtOnce) {
-		if time.Since(began) < callTime {
-			sent, err := c.sendSome(ctx, some)
-			if err != nil {
-				return nil, err
+		if time.Since(began) > callTime {
+			for _, id := range some {
+				results = append(results, timeout.Result{ID: id.String(), State: timeout.Locked})
 			}
-			results = append(results, sent...)
 			continue
 		}
-		for _, id := range some {
-			results = append(results, timeout.Result{ID: id.String(), State: timeout.Locked})
+		sent, err := c.sendSome(ctx, some)
+		if err != nil {
+			return nil, err
 		}
+		results = append(results, sent...)
 	}
 	return results, nil
 }

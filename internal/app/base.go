@@ -69,8 +69,8 @@ type Base struct {
 // newer schema: during a rolling update processes of the older version continue to run, and after a rollback they
 // start. Redis may be down.
 func Connect(ctx context.Context, cfg Config, log *slog.Logger, others ...migrations.Set) (*Base, error) {
-	db, err := OpenDatabase(
-		ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns, postgres.IndexPlans, rereader(cfg.DatabaseURLFile))
+	reread := rereader("database-url", cfg.DatabaseURLFile)
+	db, err := OpenDatabase(ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns, postgres.IndexPlans, reread)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger, others ...migrat
 			"this process works with it", "found", text)
 	}
 	if err == nil {
-		b.Redis, err = delay.Connect(cfg.RedisURL, rereader(cfg.RedisURLFile))
+		b.Redis, err = delay.Connect(cfg.RedisURL, rereader("redis-url", cfg.RedisURLFile))
 	}
 	if err != nil {
 		b.Close()

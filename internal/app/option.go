@@ -124,22 +124,11 @@ func ReadSecrets(command *kong.Node) error {
 }
 
 // rereader returns a function that reads a secret again from its file, or nil if it is in no file.
-func rereader(file string) func() (string, error) {
+func rereader(flag, file string) func() (string, error) {
 	if file == "" {
 		return nil
 	}
-	return func() (string, error) {
-		secret, err := readTrimmed(file)
-		if err == nil && secret == "" {
-			err = fmt.Errorf("the file %s is empty", file) // it may be about to be written
-		}
-		return secret, err
-	}
-}
-
-func readTrimmed(file string) (string, error) {
-	content, err := os.ReadFile(file)
-	return strings.TrimSpace(string(content)), err
+	return func() (string, error) { return readSecret(flag, "", file) }
 }
 
 // readSecret returns a secret that is set as a value or in a file. An unset secret is empty.
@@ -152,11 +141,11 @@ func readSecret(flag, value, file string) (string, error) {
 	if value != "" {
 		return "", fmt.Errorf("%s and %s are set: set one of them, not both", name, fileName)
 	}
-	value, err := readTrimmed(file)
+	content, err := os.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", fileName, err)
 	}
-	if value == "" {
+	if value = strings.TrimSpace(string(content)); value == "" {
 		return "", fmt.Errorf("%s: the file %s is empty, want the value of %s in it", fileName, file, name)
 	}
 	return value, nil

@@ -72,9 +72,13 @@ func (p *Process) CheckSessions(ctx context.Context) error {
 	return postgres.CheckSessions(ctx, p.Pool, min(p.leastSessions(), p.DatabaseConns))
 }
 
-// logDatabase logs which privileges and sessions the process lacks, so that its start names them.
+// logDatabase logs which privileges the process lacks, and which sessions a reconciler lacks, so that its start names
+// them.
 func (p *Process) logDatabase(ctx context.Context) {
-	err := JoinErrors(CheckPrivileges(ctx, p.Pool), p.CheckSessions(ctx))
+	err := CheckPrivileges(ctx, p.Pool)
+	if p.Has(Reconciler) {
+		err = JoinErrors(err, p.CheckSessions(ctx))
+	}
 	if err != nil && ctx.Err() == nil {
 		p.Log.Warn("requests and sweeps may fail, because PostgreSQL grants too little", "error", err)
 	}

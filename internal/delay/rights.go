@@ -26,7 +26,7 @@ func (q *Queue) CheckRights(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer own.deleteKeys(context.WithoutCancel(ctx))
+	defer own.deleteKeys(ctx)
 	const id = "probe"
 	if err := own.tryCommands(ctx, id); err != nil {
 		return err
@@ -140,8 +140,9 @@ func CheckChannel(ctx context.Context, rdb redis.UniversalClient, channel string
 	return nil
 }
 
+// deleteKeys deletes the keys of the queue, even if ctx has ended.
 func (q *Queue) deleteKeys(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	for _, s := range q.shards {
 		q.rdb.Del(ctx, s.due, s.leased, s.dead, s.attempts, s.errs, s.marker)

@@ -21,12 +21,12 @@ var faults = []string{"22", "23", "42", "P0001"}
 // noFaults lists the exceptions: a missing privilege, and a missing table or constraint, as while a backup is restored.
 var noFaults = []string{"42501", "42P01", "42704"}
 
-// outages lists a class and a code of errors of the server that any change of a row would have: the errors of its
-// operating system, and a full disk.
-var outages = []string{"58", "53100"}
-
 // codeReadOnly is the code of the error of a change on a standby, or on a server that was made read-only.
 const codeReadOnly = "25006"
+
+// outages lists the errors of a server that any other change would have, too, because the server is read-only, its disk
+// is full, or its operating system fails.
+var outages = []string{codeReadOnly, "53100", "58"}
 
 // Cause is what an error is due to, as [Classify] finds out.
 type Cause int
@@ -54,12 +54,11 @@ func Classify(err error) Cause {
 		return Outage
 	case answered:
 		has := func(prefix string) bool { return strings.HasPrefix(pg.Code, prefix) }
-		ended := pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC" || pg.Code == codeReadOnly ||
-			slices.ContainsFunc(outages, has)
+		ended := pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC"
 		switch {
 		case slices.ContainsFunc(faults, has) && !slices.ContainsFunc(noFaults, has):
 			return Rejected
-		case ended:
+		case ended || slices.ContainsFunc(outages, has):
 			return Outage
 		}
 		return Postponed
